@@ -17,8 +17,8 @@ from typing import Any
 import dbio_commit as dbio
 from bench import report
 from bench.measure import Bench, Timing
-from dbio_commit.log import metadata as schema
 from dbio_commit.log import object_cache
+from dbio_commit.log import seen as memory
 from dbio_commit.protocol import names
 from dbio_commit.store.local import LocalStore
 
@@ -181,7 +181,7 @@ def _put(root: Path, body: tuple[str, bytes], tid: str) -> None:
 
 def forget() -> None:
     """As if this process had read nothing."""
-    schema._SEEN.clear()
+    memory._SEEN.clear()
     object_cache.CACHE = object_cache.ObjectCache()
 
 

@@ -11,7 +11,7 @@ from dbio_commit.base import shown
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
-from dbio_commit.base.options import Compression, Mode, check_replaced, plain_mode
+from dbio_commit.base.options import Mode, check_replaced, plain_mode
 from dbio_commit.base.packages import is_of
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.commit.begin import Intent, begin, has_committed
@@ -24,6 +24,7 @@ from dbio_commit.commit.provenance import Note, SparkRun
 from dbio_commit.commit.request import Terms
 from dbio_commit.commit.roots import abort_pending
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.write.options import WriteKeywords, checked, takes_write_options
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dbio_commit.commit.write.clauses import Clause
-    from dbio_commit.data.terms import Filter, Where
+    from dbio_commit.data.conditions.terms import Filter, Where
     from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
     from dbio_commit.maintenance.erase.report import EraseReport
@@ -344,7 +345,7 @@ class Table:
         )
         return begin(self.context, intent, skipped=has_committed(self.store, self.clock, options.app))
 
-    @takes_options
+    @takes_write_options
     def write(
         self,
         frame: Any,
@@ -352,11 +353,7 @@ class Table:
         partition_by: str | Sequence[str] | None = None,
         *,
         replace_where: "Where | None" = None,
-        compression: Compression = "snappy",
-        max_records_per_file: int = 0,
-        target_file_size: int | None = None,
-        merge_schema: bool = False,
-        **commit: Unpack[CommitKeywords],
+        **options: Unpack[WriteKeywords],
     ) -> Commit:
         """Writes a frame as one atomic transaction, and returns its commit.
 
@@ -364,7 +361,7 @@ class Table:
         relation of DuckDB, anything with `__arrow_c_stream__`, or a DataFrame of PySpark. Only the last needs Spark.
         The others are written in this process, batch by batch, in bounded memory:
 
-        - The files have about `target_file_size` bytes, by default 128 MB. All other options are those of `dbio.write`.
+        - `mode` and `partition_by` are those of `dbio.write`.
         - `replace_where` is a condition as in `delete`, in SQL or as a list.
         - An index of pandas is left out, unless it has a name. Dictionaries become their values. Nanoseconds become
           microseconds, or are refused if they would lose.
@@ -372,35 +369,29 @@ class Table:
         - `retries` needs a frame that can be read again.
         - An error while the frame is read aborts the transaction, and deletes its files.
 
-        Options of the commit: `CommitKeywords`.
+        Options of the files and of the commit: `WriteKeywords`.
 
         Raises what `dbio.write` raises.
 
             table.write(frame, partition_by=["day"], app=("nightly", date(2026, 11, 20)))
         """
-        options: dict[str, Any] = {
-            "compression": compression,
-            "max_records_per_file": max_records_per_file,
-            "target_file_size": target_file_size,
-            "merge_schema": merge_schema,
-        }
         if is_of("pyspark", frame):
             from dbio_commit.spark import api
 
-            options |= {"replace_where": replace_where, "storage_options": self.storage_options or None}
-            return api.write(frame, self._path_for_spark(), mode, partition_by, **commit, **options)
+            spark: Any = {"replace_where": replace_where, "storage_options": self.storage_options or None}
+            return api.write(frame, self._path_for_spark(), mode, partition_by, **spark, **options)
         check_replaced(mode, replace_where)
         from dbio_commit.commit.write.frames import write_frame
-        from dbio_commit.commit.write.options import WriteOptions
 
         self.refuse_partition()
+        files, commit = checked(options)
         return write_frame(
             self.context,
             frame,
             mode=plain_mode(mode),
             partition_by=partition_by,
-            options=WriteOptions(**options),
-            commit=CommitOptions(**commit),
+            options=files,
+            commit=commit,
             replaced=replace_where,
         )
 

@@ -54,15 +54,15 @@ class ManualClock(Clock):
 
 
 Step = Callable[[str, str], None]
-"""Is called with an operation ("get", "put_if_absent", ...) and a path. What it raises reaches the store's caller."""
+"""Called with an operation ("get", "put_if_absent", ...) and a path. What it raises reaches the store's caller."""
 
 
 class MemoryStore(Store):
     """Objects in a dictionary under one lock: `put_if_absent` is atomic, and listings are consistent.
 
-    A directory exists as long as an object lies below it. Tests fill `unfinished`. The calls of one caller come one
-    after the other, so that tests can count them. `before` and `after` are called around every operation: if `before`
-    raises, the operation is not applied; if `after` raises, it was applied, and its answer is lost.
+    A directory exists as long as an object lies below it. Tests fill `unfinished`. Parallel calls run one after the
+    other, so that tests can count them. `before` and `after` are called around every operation. If `before` raises, the
+    operation is not applied. If `after` raises, it was applied, and its answer is lost.
     """
 
     def __init__(self, clock: Clock | None = None, *, url: str = "memory://table") -> None:
@@ -72,7 +72,7 @@ class MemoryStore(Store):
         self.before: Step = lambda operation, path: None
         self.after: Step = lambda operation, path: None
         self._clock = clock or Clock()
-        self._identity = f"memory:{uuid4().hex}"  # an id() may come back
+        self._identity = f"memory:{uuid4().hex}"  # Python may use an id() again
         self._principal = ""
         self._lock = RLock()
 
@@ -186,7 +186,7 @@ class MemoryStore(Store):
         return self.url_of(path)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Memory is as durable as it gets."""
+        """Does nothing: memory needs no sync."""
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         failures: dict[str, StoreError] = {}

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import dbio_commit as dbio
 from dbio_commit.commit import options
+from dbio_commit.commit.write import options as of_writes
 from dbio_commit.maintenance.compact.options import TARGET_BYTES
 from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS
 
@@ -50,7 +51,7 @@ OPTIONS = {
     "dbio_commit.base.progress": ["Progress"],
     "dbio_commit.commit.request": ["Terms"],
     "dbio_commit.commit.provenance": ["Labels"],
-    "dbio_commit.data.terms": ["Filter", "Term", "Where"],
+    "dbio_commit.data.conditions.terms": ["Filter", "Term", "Where"],
     "dbio_commit.protocol.commits": ["AsOf"],
     "dbio_commit.protocol.markers.commit": ["Operation"],
     "dbio_commit.protocol.names": ["Partition"],
@@ -170,8 +171,8 @@ def signature(node: ast.FunctionDef, name: str) -> str:
 
 def options_of_a_commit(keywords: str) -> Iterator[str]:
     """The options that these keywords name, as `takes_options` shows them."""
-    names = getattr(options, keywords).__annotations__
-    for node in class_body(options.CommitOptions):
+    names = getattr(of_writes if hasattr(of_writes, keywords) else options, keywords).__annotations__
+    for node in [*class_body(of_writes.WriteOptions), *class_body(options.CommitOptions)]:
         if isinstance(node, ast.AnnAssign) and name_of(node) in names:
             yield code(node)
 
@@ -255,7 +256,7 @@ CLASSES = ["Table", "Snapshot", "Transaction", "Commit", "DataFile", "FileInfo",
 
 _INTRODUCTION = """# API of `dbio_commit`
 
-[REFERENCE.md](REFERENCE.md) explains what to use for which task.
+[Reference](REFERENCE.md) says which page explains each function, and [README](../README.md#where-to-go) has the tasks.
 
 The examples say `import dbio_commit as dbio`. Functions, the classes in section [Classes](#classes) and errors are
 imported from `dbio_commit`. Other classes are only returned, and options are plain values: for annotations, import

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import encode_position
 from dbio_commit.log.snapshot import Snapshot
@@ -120,7 +120,7 @@ QUERY = "9322bbc0-12c8-4cd1-90e7-39562172de73"
 
 def stream_checkpoint(path: Path, table: Table) -> Path:
     """As Spark writes it for a query, of that id, that has read all of the table."""
-    position = Feed(Follower(table.store, table.clock).history(), Wanted()).newest()
+    position = Feed(Follower(table.store, table.clock).history(), FeedOptions()).newest()
     offsets = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(encode_position(position))]
     for directory, body in (("offsets", "\n".join(offsets)), ("commits", "v1\n{}")):
         (path / directory).mkdir(parents=True)

@@ -89,10 +89,10 @@ def _patch(kind: Any, step: str, flags: Path) -> None:
 
 def _app(path: str, body: bytes) -> "App | None":
     from dbio_commit.protocol.markers.commit import decode_commit
-    from dbio_commit.protocol.markers.start import decode_begun
+    from dbio_commit.protocol.markers.start import decode_start
 
     if path.startswith("_started_"):
-        begun = decode_begun(body, where=path)
+        begun = decode_start(body, where=path)
         return begun.app if begun else None
     marker = decode_commit(body, where=path)
     return marker.dbio_commit.app if marker.dbio_commit else None

@@ -4,6 +4,7 @@
 `$ dbio …`; what a terminal of 132 columns then shows must be what the document shows, but for times, sizes and ids.
 """
 
+import inspect
 import io
 import json
 import os
@@ -34,7 +35,7 @@ from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit
 from dbio_commit.protocol.markers.descriptor import decode_descriptor
 from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.markers.purge import decode_purge
-from dbio_commit.protocol.markers.start import decode_begun
+from dbio_commit.protocol.markers.start import decode_start
 from dbio_commit.protocol.markers.tombstone import decode_tombstone
 from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark import datasource
@@ -45,6 +46,8 @@ from tests import site
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/REFERENCE.md"
+SETUP = ROOT / "docs/SETUP.md"
+WRITE = ROOT / "docs/WRITE.md"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -206,15 +209,28 @@ def test_every_make_target_that_a_document_names_is_there() -> None:
 
 def test_every_error_is_in_the_reference() -> None:
     classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
-    assert classes <= first_cells("Errors") | {"DbioError", "Cause"}  # which the text before the table names
+    assert classes <= first_cells(REFERENCE, "Errors") | {"DbioError", "Cause"}  # which the text before the table names
 
 
-def test_every_option_is_in_the_reference() -> None:
-    reference = REFERENCE.read_text()
+def test_every_function_is_in_the_reference() -> None:
+    functions = [name for name in dbio_commit.__all__ if inspect.isfunction(getattr(dbio_commit, name))]
+    assert all(f"`{name}(" in section(REFERENCE, "Functions") for name in functions)
+
+
+def test_every_page_is_one_click_from_the_start() -> None:
+    """The site's navigation and README have each page."""
+    pages = {path for path in site.pages() if path.parent == ROOT / "docs"}
+    navigation = (ROOT / "docs/mkdocs.yml").read_text()
+    assert all(f": docs/{path.name}\n" in navigation for path in pages)
+    assert pages - {*site.MADE} <= {ROOT / link.partition("#")[0] for link in links(tokens(ROOT / "README.md"))}
+
+
+def test_every_option_of_a_write_is_in_its_document() -> None:
     parameters = set(write.__annotations__) - {"df", "path", "return"}
-    assert parameters <= first_cells("Write a DataFrame")
+    assert parameters <= first_cells(WRITE, "Write a DataFrame")
+    told = WRITE.read_text().lower() + (ROOT / "docs/READ.md").read_text().lower()
     known = (datasource._READ_OPTIONS | datasource._WRITE_OPTIONS) - {"path"}
-    assert all(f"`{name}`" in reference.lower() for name in known)
+    assert all(f"`{name}`" in told for name in known)
 
 
 def test_every_option_of_a_stream_is_in_its_document() -> None:
@@ -225,15 +241,18 @@ def test_every_option_of_a_stream_is_in_its_document() -> None:
     assert all(f"`{name}`" in told for name in known)
 
 
-def test_every_extra_is_in_the_reference() -> None:
+def test_every_extra_is_in_its_document() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert first_cells("Install") == set(project["optional-dependencies"]) - {"bench", "demo", "dev"}
+    assert first_cells(SETUP, "Install") == set(project["optional-dependencies"]) - {"bench", "demo", "dev"}
 
 
-def first_cells(section: str) -> set[str]:
-    """The code in the first column of the tables of a section of the reference."""
-    text = REFERENCE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
-    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
+def section(document: Path, title: str) -> str:
+    return document.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def first_cells(document: Path, title: str) -> set[str]:
+    """The code in the first column of the tables of a section."""
+    cells = [line.split("|")[1] for line in section(document, title).splitlines() if line.startswith("|")]
     return set(re.findall(r"`(\w+)`", " ".join(cells)))
 
 
@@ -302,7 +321,7 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     referring = decode_commit(bodies["referring"], where="the document")
     compaction = decode_commit(bodies["compaction"], where="the document")
     recorded = decode_commit(bodies["recorded"], where="the document")
-    begun = decode_begun(bodies["begun"], where="the document")
+    begun = decode_start(bodies["begun"], where="the document")
     turn = decode_turn(bodies["turn"], where="the document")
     tombstone = decode_tombstone(bodies["tombstone"], where="the document")
     purge = decode_purge(bodies["purge"], where="the document")
@@ -333,20 +352,19 @@ def test_the_version_is_the_same_everywhere() -> None:
     version = dbio_commit.__version__
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
-    assert f"dbio_commit-{version}-py3" in REFERENCE.read_text()
+    assert f"dbio_commit-{version}-py3" in SETUP.read_text()
 
 
 def test_the_command_line_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "dbio_commit.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
-    reference = REFERENCE.read_text()
-    named = set(re.findall(r"^\| `dbio ([a-z]+) (?:PATH|FILE|--root)", reference, re.MULTILINE))
+    named = set(re.findall(r"^\| `dbio ([a-z]+) (?:PATH|FILE|--root)", REFERENCE.read_text(), re.MULTILINE))
     assert set(re.findall(r"`dbio ([a-z]+)", (ROOT / "docs/CHEATSHEET_CLI.md").read_text())) == named
     registered = [command for command in app.registered_commands if command.callback]
     assert named == {command.name or command.callback.__name__ for command in registered if command.callback}
     assert all(name in shown.stdout for name in named)
-    shown_there = reference + (ROOT / "docs/STREAMS.md").read_text()
-    run = set(re.findall(r"^\$ dbio ([a-z]+)", shown_there, re.MULTILINE))
+    examples = (block.text for document in DOCUMENTS for block in blocks(document) if block.kind == "console")
+    run = {name for text in examples for name in re.findall(r"^\$ dbio ([a-z]+)", text, re.MULTILINE)}
     others = {"drop", "jar", "serve", "doctor", "erase"}
     where = "drop takes a minute, jar is in test_committer_sessions, the others in tests of their names"
     assert run == named - others, where
@@ -360,9 +378,9 @@ def test_json_in_documents_can_be_read(document: Path) -> None:
 
 
 def test_rules_that_free_old_versions_take_nothing_that_is_current() -> None:
-    """OPERATIONS.md: one for S3, one for Azure."""
+    """VACUUM.md: one for S3, one for Azure."""
     s3, azure = (
-        json.loads(it.text) for it in blocks(ROOT / "docs/OPERATIONS.md") if it.kind == "json" and "ules" in it.text
+        json.loads(it.text) for it in blocks(ROOT / "docs/VACUUM.md") if it.kind == "json" and "ules" in it.text
     )
     (rule,) = s3["Rules"]
     assert rule["Expiration"] == {"ExpiredObjectDeleteMarker": True}

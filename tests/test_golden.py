@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit.base.errors import DbioError
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Start
 from dbio_commit.log.snapshot import Snapshot
@@ -123,7 +123,7 @@ def test_a_stream_reads_what_came_with_each_commit_of_a_golden_directory(
     case: GoldenCase, read: Read, tmp_path: Path
 ) -> None:
     table = Table(case.build(tmp_path / "table", read))
-    feed = Feed(Follower(table.store, table.clock).history(), Wanted())
+    feed = Feed(Follower(table.store, table.clock).history(), FeedOptions())
     start = Start(begin="time", time=datetime(2025, 1, 1, tzinfo=UTC))
     try:
         found: Sequence[str] | str = [

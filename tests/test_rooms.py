@@ -51,7 +51,7 @@ IMPORTED_IN = {
     "pydantic": "vacuum/",
     "pyspark": "dbio_commit/spark/",
     "rich": "dbio_commit/cli/",
-    "sqlglot": "dbio_commit/data/ dbio_commit/spark/sql/",
+    "sqlglot": "dbio_commit/data/conditions/ dbio_commit/spark/sql/",
     "typer": "dbio_commit/cli/ vacuum/",
 }
 """The rooms that import a package, as docs/ARCHITECTURE.md says. Imports for type checkers alone do not count."""

@@ -1,7 +1,6 @@
-"""The compaction of a table before its vacuum, and a summary of it for the log and the metrics.
+"""Compacts a table before its vacuum, and makes a summary of the compaction for the log and the metrics.
 
-The compaction itself is in `dbio_commit.maintenance.compact`. That imports pyarrow, so it is imported when it
-runs.
+The compaction itself is in `dbio_commit.maintenance.compact`, which is imported when it runs, since it needs pyarrow.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from dbio_commit.maintenance.figures import count_text, files_text
 from dbio_commit.table import Table
 
 MIN_FILES = 2
-"""The default of `min_files`, also if rows are sorted: else each single file would be written again each night."""
+"""The default of `min_files`. With 1, a compaction that sorts rows would rewrite each single file each night."""
 
 MOST_LEFT = 100
 _MOST_REASON = 2000

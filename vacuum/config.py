@@ -1,4 +1,4 @@
-"""The configuration vacuum.toml: read and checked as a whole, so that all mistakes are reported at once.
+"""Reads the configuration vacuum.toml, and checks it as a whole, so that all mistakes are reported at once.
 
 Opens no connection: `discovery` finds the tables of a pattern. Holds no credentials: values of the form {env = "NAME"}
 are looked up in the environment when they are used.
@@ -30,7 +30,7 @@ from vacuum.cron import cron_trigger, fire_times
 
 
 def read_config(path: str | os.PathLike[str]) -> "Config":
-    """Raises InvalidInputError with a line for each mistake."""
+    """Reads and checks the file. Raises InvalidInputError with a line for each mistake."""
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -178,7 +178,7 @@ _Compact = Annotated[CompactConfig, BeforeValidator(_yes_or_no)]
 
 
 class TableConfig(_Part):
-    """A [[tables]]. None means the value of the top level."""
+    """An entry of [[tables]]. None means the value of the top level."""
 
     path: Annotated[str, AfterValidator(_check_path)]
     cron: _Cron | None = None
@@ -314,7 +314,7 @@ _KEYS: Mapping[str, type[BaseModel]] = {"tables": TableConfig, "http": HttpConfi
 
 
 def _explain(detail: ErrorDetails) -> str:
-    """The place of a mistake, and what is wrong. Never shows the value, which may be a secret."""
+    """The place and the text of a mistake. Never shows the value, which may be a secret."""
     place, message = detail["loc"], detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "extra_forbidden":
         name = str(place[-1])
@@ -341,7 +341,7 @@ def _place(place: tuple[int | str, ...]) -> str:
 
 _SECRET_VALUE = re.compile(r"AccountKey=|SharedAccess|[?&]sig=|\bA[KS]IA[0-9A-Z]{16}\b|://[^/\s]*:[^/\s]*@")
 _ELSEWHERE = 'leave it to the environment, or write {env = "NAME"} in its place'
-"""What to do with a secret in the file."""
+"""Advice: what to do with a secret in the file."""
 
 
 def _problems(options: Mapping[str, Any], within: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Cron expressions of five fields, as cron(8) reads them. Pure."""
+"""Parses cron expressions of five fields, as cron(8) reads them. Pure."""
 
 import re
 from collections.abc import Iterator

@@ -43,12 +43,12 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """What an entry means now."""
+    """The tables that match an entry now."""
 
     tables: Sequence[FoundTable]
     """The tables that belong to the entry."""
     count: int
-    """How many tables match, with those that belong to other entries. A path counts as one, whatever is there."""
+    """How many tables match, with those that belong to other entries. An entry with a path always counts as one."""
 
 
 def find_tables(entry: ConfigEntry, entries: Sequence[ConfigEntry]) -> Matches:
@@ -118,8 +118,8 @@ def _matches(pattern: Location, location: Location) -> bool:
 
 
 def _matches_name(component: str, name: str) -> bool:
-    """Whether the name matches. A * matches neither hidden directories nor those of partitions, which belong to a table
-    above them."""
+    """Whether the name matches. A * matches no hidden directory, and no directory of a partition, which lies in a table
+    above it."""
     if "*" not in component:
         return component == name
     expression = "[^/]*".join(map(re.escape, component.split("*")))

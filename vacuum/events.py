@@ -1,4 +1,4 @@
-"""The lines that the service logs about runs, and how it names tables in them."""
+"""Logs the service's lines about runs, and decides how they name tables."""
 
 from collections.abc import Collection
 from datetime import datetime

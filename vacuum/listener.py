@@ -188,7 +188,7 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Errors(StringIO):
-    """The stream to which the handler of a request prints an error, and which it flushes then."""
+    """The stream to which the handler of a request prints an error. A flush logs the error."""
 
     def flush(self) -> None:
         if text := self.getvalue():

@@ -1,4 +1,4 @@
-"""The service's log: one JSON object a line on stderr, from all libraries, without secrets."""
+"""Sets up the service's log: one JSON object a line on stderr, from all libraries, without secrets."""
 
 import logging
 import sys

@@ -150,7 +150,7 @@ class Metrics:
             _of(self._compacted_bytes, table).inc(done.size)
 
     def is_idle(self, table: str, last: RunSummary, now: datetime) -> None:
-        """The table is as that run left it, and what is left is older."""
+        """Records that the table is as that run left it, and that its garbage is older now."""
         _of(self._idle, table).inc()
         if last.health and last.last_look:
             self._saw(table, replace(last.health, at=now), is_published=not last.dry_run)
@@ -162,7 +162,7 @@ class Metrics:
         _of(self._oldest, table).set(0 if run.oldest_garbage_s is None else run.oldest_garbage_s + older_s)
 
     def reported(self, table: str, run: RunSummary) -> None:
-        """A dry run has deleted nothing."""
+        """Records a run. A dry run has deleted nothing."""
         if run.health:
             self._saw(table, run.health, is_published=not run.dry_run)
         if not run.stopped:  # else it has not seen all garbage

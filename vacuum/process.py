@@ -2,7 +2,7 @@
 
 Anyone who may write to a table's prefix can make its vacuum slow or large. The process is then killed, which is safe at
 any moment, and other tables are not affected. A process that has served a table well serves others, as its start takes
-longer than most vacuums. (docs/adr/0017, 0101) This is the side of the service; `worker` is that of the process.
+longer than most vacuums (docs/adr/0017, 0101). This is the side of the service; `worker` is that of the process.
 """
 
 import json
@@ -34,7 +34,7 @@ MOST_JOBS = 500
 """The most jobs of one process."""
 
 KEPT_BYTES = 256 * 2**20
-"""A process that uses more memory than this after a job ends."""
+"""If a process uses more memory than this after a job, it is ended."""
 
 _CHILD = "import json, sys; sys.path = json.loads(sys.argv[1]); from vacuum.worker import main; main(int(sys.argv[2]))"
 """Uses the search path of this process, so that a `vacuum.py` in the current directory is not imported."""
@@ -64,13 +64,13 @@ class Job:
     target_size: int = TARGET_BYTES
     """Files that are small beside this size, in bytes, are counted."""
     last_look: LastLook | None = None
-    """For `Processes.is_idle`."""
+    """The last vacuum that found nothing to do, for `Processes.is_idle`."""
     secrets: Collection[str] = field(repr=False)
     """Texts that its log must not show."""
 
 
 class Task(StrEnum):
-    """What a process can do with the table of a job."""
+    """The tasks that a process can do with the table of a job."""
 
     LOOK = "look"
     COMPACT = "compact"
@@ -80,7 +80,7 @@ class Task(StrEnum):
 TIME_LIMIT = "TimeLimit"
 
 STOP = "stop"
-"""Sent instead of a job: ends the one under way after its current batch."""
+"""Is sent instead of a job, and ends the job under way after its current batch."""
 
 
 @dataclass(eq=False)  # not frozen: context managers set the traceback of an exception
@@ -138,17 +138,17 @@ class Look(Protocol):
 
 
 class Processes:
-    """Processes that each do one job after the other, and as many at once as there are callers.
+    """Processes that each do one job after the other. As many run at once as there are callers.
 
-    Only a process that has done all its jobs well, in little memory, does another one. So no table waits for another,
-    and none fails because of another: a job that fails where others were done before is done again in a new process.
+    Only a process that has done all its jobs well, in little memory, gets another one. A job that fails in a used
+    process is done again in a new one. So no table waits for another, or fails because of it.
     """
 
     def __init__(self) -> None:
         self._lock, self._idle = Lock(), list[_Worker]()
 
     def is_idle(self, job: Job, /, *, stop: Event) -> bool:
-        """Whether the table is as a vacuum left it that found nothing to do, and still nothing is due.
+        """Whether the table is unchanged since a vacuum that found nothing to do, and nothing is due yet.
 
         Takes one listing of the log. False if there was no such vacuum, or if it was stopped. Raises as `vacuum`.
         """
@@ -228,15 +228,15 @@ class _Worker:
 
     @property
     def is_fit(self) -> bool:
-        """Whether it may do another job, after one that went well."""
+        """Whether the process may do another job, after one that went well."""
         return self.jobs < MOST_JOBS and _resident_bytes(self._process.pid) <= KEPT_BYTES
 
     def has_room_for(self, job: Job) -> bool:
-        """Whether it runs, and has most of the memory left that the job may use."""
+        """Whether the process runs, and uses at most half of the memory that the job may use."""
         return self._process.poll() is None and _resident_bytes(self._process.pid) <= job.memory_mb * 2**20 // 2
 
     def do(self, task: Task, job: Job, stop: Event) -> Answer:
-        """Raises RunFailed, _WouldNotStop."""
+        """Sends the job, and returns the answer. Raises RunFailed, _WouldNotStop."""
         self.jobs += 1
         try:
             self._connection.send((task, job))
@@ -246,7 +246,7 @@ class _Worker:
             raise self._died() from None
 
     def end(self) -> None:
-        """Kills it, which is safe at any moment."""
+        """Kills the process, which is safe at any moment."""
         self._connection.close()
         self._process.kill()
         self._process.wait()

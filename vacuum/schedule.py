@@ -1,8 +1,7 @@
 """The service: vacuums each table at the times of its cron expression, or all tables once. May compact a table before.
 
 Each vacuum and each compaction runs in a process beside the service (`process`). A failure of one table stops no other
-table.
-`commands` handles signals and the exit code.
+table. `commands` handles signals and the exit code.
 """
 
 from collections.abc import Mapping
@@ -92,7 +91,7 @@ class Service:
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="vacuum")
         self._lock = Lock()
         self._remembered = read_idle(config.state_file) if config.state_file else {}
-        """Of the tables in the state file that have not been found yet."""
+        """The runs in the state file whose tables have not been found yet."""
         self._remembered_s = -_REMEMBER_S
         self._busy = 0
         """How many tables have a run that is under way, or waits for a thread."""
@@ -227,8 +226,8 @@ class Service:
                 self._remember(least_s=_REMEMBER_S)
 
     def _is_idle(self, table: FoundTable) -> bool:
-        """Whether the last whole run found nothing to do, the table is as it was then, and nothing is due: then this is
-        the run."""
+        """Whether the last whole run found nothing to do, the table is as it was then, and nothing is due. If so, this
+        check counts as the run."""
         with self._lock:
             state = self._tables[table.url]
             last, state.idle = state.idle, None  # if the look fails, the next run is a whole one

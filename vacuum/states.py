@@ -1,4 +1,4 @@
-"""What the service knows of each table and pattern: for /health, for the pages of /report, and in the `state_file`."""
+"""Keeps the state of each table and pattern, for /health, for the pages of /report, and in the `state_file`."""
 
 import json
 import os
@@ -25,11 +25,11 @@ from vacuum.events import Outcome
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """What is known of a table, or of a pattern. A run of a pattern is a listing of its directories."""
+    """The state of a table, or of a pattern. A run of a pattern is a listing of its directories."""
 
     entry: ConfigEntry
     since: datetime
-    """When it became known."""
+    """When the service first found the table or pattern."""
     busy: bool = False
     """A run is under way, or waits for a thread."""
     last_run: datetime | None = None
@@ -44,7 +44,7 @@ class State:
     health: TableHealth | None = None
     """The health of the table after the last run that found it out."""
     idle: RunSummary | None = None
-    """The last whole run, if it found nothing to do, and the compaction before it neither."""
+    """The last whole run, if neither it nor the compaction before it found anything to do."""
 
     @property
     def next_due(self) -> datetime | None:
@@ -53,7 +53,7 @@ class State:
 
 
 def facts_of(state: State, now: datetime) -> dict[str, Any]:
-    """For JSON."""
+    """The state as JSON shows it in /health."""
     return {
         "busy": state.busy,
         "last_run": state.last_run,
@@ -77,7 +77,7 @@ def link_to(table: str) -> str:
 
 
 def subject_of(name: str, state: State, now: datetime) -> Subject:
-    """A table for the page."""
+    """A table as the page about health shows it."""
     failed, overdue = state.outcome is Outcome.FAILED, is_overdue(state, now)
     uncompacted = state.compaction is Outcome.FAILED
     troubles = {"vacuum failed": failed, "overdue": overdue, "compaction failed": uncompacted}
@@ -104,12 +104,12 @@ _LINE = TypeAdapter(tuple[str, RunSummary])
 
 
 # --- the file -----------------------------------------------------------------------------------------------------
-# For each table, the last whole run that found nothing to do, so that a new process knows it. The file decides nothing:
-# a vacuum is left out only if the log of the table is the same as then. Without the file, each table gets a vacuum.
+# The file has, for each table, the last whole run that found nothing to do, so that a new process knows it. A vacuum is
+# left out only if the log of the table is the same as then. Without the file, each table gets a vacuum.
 
 
 def read_idle(path: str) -> dict[str, RunSummary]:
-    """The runs by the labels of their tables, without the lines that cannot be read. A warning in the log has these."""
+    """The runs by the labels of their tables. Leaves out lines that cannot be read, and logs their number."""
     found: dict[str, RunSummary] = {}
     wrong = 0
     try:

@@ -33,7 +33,7 @@ _MOST_MESSAGE, _MOST_TRACE = 10_000, 100_000
 _log = get_logger(__name__)
 
 _Jobs = SimpleQueue[tuple[Task, Job, Event] | None]
-"""What to do next, with the event that stops it. None: end."""
+"""The next tasks, each with the event that stops it. None ends the process."""
 
 
 def main(descriptor: int) -> None:
@@ -88,7 +88,7 @@ def do(task: Task, job: Job, stop: Callable[[], bool]) -> Answer:
         report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
         snapshot = (lambda: idle[0].snapshot) if idle else table.snapshot
         health = None if report.stopped else _look(table, snapshot, report, job, clean)
-        # How far streams are behind changes beside the table.
+        # The lag of a stream changes even if the table does not.
         is_kept = idle and health and not job.streams
         last_look = LastLook.of(idle[0], key=_key(table, job), at=at) if is_kept else None
     except Exception as error:
@@ -107,7 +107,7 @@ def _is_idle(table: Table, job: Job) -> bool:
 
 
 def _key(table: Table, job: Job) -> str:
-    """Of all that the result of a vacuum, and of the compaction before it, depends on besides the table."""
+    """A digest of all that a vacuum, and the compaction before it, depend on besides the state of the table."""
     depends_on = (__version__, table.store.identity, table.url, job.options, job.dry_run, job.compact, job.target_size)
     return sha256(repr(depends_on).encode(errors="surrogatepass")).hexdigest()
 
@@ -116,7 +116,7 @@ def _look(
     table: Table, snapshot: Callable[[], Snapshot], report: VacuumReport, job: Job, clean: Callable[[str], str]
 ) -> TableHealth | None:
     """The health of the table for the page and the metrics, from the snapshot of a vacuum that changed nothing, or from
-    another one. An error is only logged, as the run is done."""
+    a new one. An error is only logged, since the run has ended."""
     try:
         return look(
             snapshot(),
@@ -133,7 +133,7 @@ def _look(
 
 
 def _lag(table: Table, checkpoint: str) -> StreamLag | None:
-    """None if it cannot be found out, for example as the stream has not begun: the page then shows the rest."""
+    """The lag of a stream; None if it cannot be found out, for example because the stream has not begun."""
     try:
         return table.lag(checkpoint)
     except DbioError as error:

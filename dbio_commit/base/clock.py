@@ -12,7 +12,7 @@ FIRST_YEAR, LAST_YEAR = 1900, 8999
 
 
 def is_of_a_clock(time: datetime) -> bool:
-    """Whether a clock may say this time, even one that was never set. Then a century may be added or subtracted."""
+    """Whether a clock can show this time: a year from FIRST_YEAR to LAST_YEAR. A century may be added or subtracted."""
     return FIRST_YEAR <= time.year <= LAST_YEAR
 
 
@@ -37,7 +37,7 @@ class Clock:
 
     def monotonic(self) -> float:
         """Seconds since some moment; never jumps, and is the same in all processes of this machine."""
-        # CLOCK_BOOTTIME goes on while the machine is suspended: a transaction must not outlive its bound asleep.
+        # CLOCK_BOOTTIME counts while the machine is suspended, so that a transaction's time limit includes that time.
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def boot(self) -> str:
@@ -45,7 +45,7 @@ class Clock:
         return _boot()
 
     def moment(self) -> Moment:
-        """Now, for `seconds_since`."""
+        """Now, for `seconds_since` and `is_within`."""
         return Moment(wall=self.now(), monotonic_s=self.monotonic(), boot=self.boot())
 
     def seconds_since(self, moment: Moment) -> float:
@@ -58,7 +58,7 @@ class Clock:
         return (self.now() - moment.wall).total_seconds()
 
     def is_within(self, moment: Moment, duration_s: float) -> bool:
-        """Whether at most `duration_s` have surely passed since the moment. Asks both clocks: one may have stopped."""
+        """Whether at most `duration_s` have passed, by both clocks: one may have stopped. False after a restart."""
         wall_s = (self.now() - moment.wall).total_seconds()
         return self.boot() == moment.boot and abs(wall_s) <= duration_s and self.seconds_since(moment) <= duration_s
 
@@ -71,7 +71,7 @@ class Clock:
 
 @cache
 def _boot() -> str:
-    """If the system has no id of its start, each process counts as a machine of its own."""
+    """This start's id. Without one, each process counts as a machine of its own."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

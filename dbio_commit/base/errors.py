@@ -10,7 +10,7 @@
     │   └── AppVersionError        a version of an application that comes too late: look whether its rows are there
     ├── TableNotFoundError         there is nothing at the path: check the path
     ├── TableExistsError           there is a table already (modes "error" and "ignore")
-    ├── CorruptMarkerError         a marker that no writer wrote like this: inspect it
+    ├── CorruptMarkerError         a marker that no writer can have written: inspect it
     │   └── CheckpointLostError    a checkpoint that is needed is missing or unreadable: bring it back
     ├── HistoryLostError           vacuum has deleted this part of the history: ask for less, or begin anew
     ├── ChangedRowsError           a stream of appends met a commit that changes rows: choose an option for these
@@ -26,6 +26,7 @@
 Every message has the facts (path, tid, sizes) and the next step. No message has a credential.
 """
 
+from dbio_commit.base.redaction import redact, secrets_of_clients
 from dbio_commit.base.texts import shortened, visible
 
 
@@ -45,7 +46,9 @@ class DbioError(Exception):
 
 _MOST_LINES = 60
 _MOST_CHARACTERS = 4000
-"""Of a line."""
+"""The most lines of a message, and the most characters of a line."""
+_LOOKED_AT = 16_000
+"""So many characters at each end of a line are searched for secrets. A cut keeps less, by more than a secret has."""
 
 
 def _bounded(lines: list[str]) -> list[str]:
@@ -53,7 +56,14 @@ def _bounded(lines: list[str]) -> list[str]:
     if len(lines) > _MOST_LINES:
         left_out = len(lines) - _MOST_LINES + 1
         lines = [*lines[: _MOST_LINES - 11], f"… {left_out:,} lines left out …", *lines[-10:]]
-    return [shortened(line, _MOST_CHARACTERS) for line in lines]
+    return [line if len(line) <= _MOST_CHARACTERS else _short(line) for line in lines]
+
+
+def _short(line: str) -> str:
+    """Removes secrets before the cut: those who show the message find only whole ones."""
+    secrets, middle = secrets_of_clients(), line[_LOOKED_AT:-_LOOKED_AT]
+    ends = (line[:_LOOKED_AT], line[-_LOOKED_AT:]) if middle else (line, "")
+    return shortened(middle.join(redact(it, secrets) for it in ends), _MOST_CHARACTERS)
 
 
 class CommitConflictError(DbioError):

@@ -1,4 +1,4 @@
-"""Locks that survive a fork: the child has one thread, and no thread that could release its parent's locks."""
+"""Locks that are free after a fork: no thread of the child could release a lock that a thread of its parent held."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ _LOCKS: "WeakSet[ProcessLock]" = WeakSet()
 class ProcessLock:
     """A lock of this process. In a forked child the lock is free, even if another thread held it.
 
-    What the lock guards may be half changed in the child: there, `begin_anew` resets it before its first use.
+    In the child, `begin_anew` resets what the lock guards, because another thread may have half changed it.
     """
 
     def __init__(self, begin_anew: Callable[[], None] = lambda: None) -> None:

@@ -7,7 +7,7 @@ _C = TypeVar("_C", bound=type)
 
 
 def internal(*names: str) -> Callable[[_C], _C]:
-    """These members of the class are internal: they may change, and `dir()` and the page of the API leave them out."""
+    """Marks members of the class as internal: they may change, and `dir()` and the page of the API leave them out."""
 
     def mark(kind: _C) -> _C:
         def public_names(self: object) -> list[str]:

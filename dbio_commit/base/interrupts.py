@@ -24,11 +24,11 @@ class Interrupted(BaseException):
 
 
 def run_interruptible(program: str, load: Callable[[], Callable[[], None]]) -> None:
-    """Runs the function that `load` imports.
+    """Runs the function that `load` imports and returns.
 
-    While the function runs, an interrupt unwinds it, so that it aborts what it has begun. Before and after, an
-    interrupt ends the process at once. So does a second interrupt, and so does the end of the unwinding, even if
-    threads wait.
+    While the function runs, an interrupt unwinds it, so that it aborts what it has begun. Before and after that, an
+    interrupt ends the process at once, and so does a second one. After the unwinding the process ends, even if threads
+    wait.
     """
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         load()()  # as under nohup: interrupts are handled or ignored already
@@ -64,9 +64,9 @@ class _Handler:
 
 
 def _leave(program: str) -> NoReturn:
-    """Ends the process without the interpreter's own end, which waits for threads and can be interrupted again."""
+    """Ends the process without Python's own shutdown, which waits for threads and can be interrupted again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(OSError, ValueError):  # it may be closed, or a pipe that nobody reads
+    with suppress(OSError, ValueError):  # stderr may be closed, or a pipe that nobody reads
         ended = "\n" if sys.stderr.isatty() else ""  # ends the line on which the terminal has shown ^C
         os.write(sys.stderr.fileno(), f"{ended}{program}: interrupted\n".encode())
     os._exit(_CODE)

@@ -1,4 +1,4 @@
-"""Loggers and warnings: each event is one line, even if a name or an error in it has line breaks, and has no secret."""
+"""Loggers and warnings. Each event is one line without secrets, even if a name or an error in it has line breaks."""
 
 import logging
 import sys
@@ -23,7 +23,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def warn_caller(message: str) -> None:
-    """Warns, with the line of the caller outside this package."""
+    """Warns, and names the line of the caller outside this package."""
     package = __name__.partition(".")[0]
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:

@@ -1,4 +1,4 @@
-"""The values that options of a write can have, and what the environment sets."""
+"""The values that a write's options can have, and the environment variables of writers."""
 
 import os
 from typing import Literal, cast
@@ -12,7 +12,7 @@ Compression = Literal["snappy", "zstd", "gzip", "none"]
 """The compression of the Parquet files that are written."""
 
 Isolation = Literal["write_serializable", "serializable"]
-"""What a rewrite does about rows that others append while it runs, and that it would have changed.
+"""What a rewrite does if others meanwhile append rows that it would have changed.
 
 "write_serializable" leaves such rows as they are; "serializable" makes them a conflict. Rows of other rewrites and
 overwrites always conflict. The names are Delta's.
@@ -20,7 +20,7 @@ overwrites always conflict. The names are Delta's.
 
 
 def plain_mode(mode: Mode) -> Mode:
-    """The mode, in the word of dbio; Spark takes its modes in any case. Raises InvalidInputError if it is no text."""
+    """The mode in lower case, with "error" for "errorifexists". Raises InvalidInputError if it is no text."""
     if not isinstance(mode, str):
         raise InvalidInputError(f"mode={mode!r:.100} is no text; partition columns are given as partition_by=…")
     word = cast(Mode, mode.lower())
@@ -28,8 +28,8 @@ def plain_mode(mode: Mode) -> Mode:
 
 
 def check_replaced(mode: Mode, condition: object) -> None:
-    """Raises InvalidInputError if a condition that rows are replaced by is given in another mode than "overwrite"."""
-    if condition is not None and mode != "overwrite":
+    """Raises InvalidInputError for a condition (`replace_where`) with another mode than "overwrite"."""
+    if condition is not None and plain_mode(mode) != "overwrite":
         raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
 
 
@@ -50,7 +50,8 @@ def records_provenance() -> bool:
 
 
 def checkpoint_every() -> int:
-    """After about so many commits a writer writes a checkpoint, so that a table that nobody vacuums is read fast.
+    """After about how many commits a writer writes a checkpoint. Checkpoints keep reads fast if nobody vacuums the
+    table.
 
     64 by default; 0 is never. Raises InvalidInputError if the environment variable is no number.
     """

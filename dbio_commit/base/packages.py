@@ -8,16 +8,15 @@ from typing import Any
 from dbio_commit.base.errors import MissingPackageError
 
 _EXTRAS = {"sqlglot": "cli", "fastavro": "iceberg"}
-"""By package the extra that brings it, if the caller names none."""
+"""The extra that installs each package, if the caller names none."""
 
 
 def missing(package: str, *, what: str, extra: str | None = None, why: str = "") -> MissingPackageError:
     """The error for a package that is not installed: `what` needs it, and `extra` of dbio-commit installs it.
 
-    Without an extra, it is the one of the package, or the message names the package itself. `why` is for a package that
-    is installed, but broken.
-    PySpark comes with the Spark of a platform, and no extra may replace it: the message names the extra for a Spark on
-    this machine alone.
+    Without an extra here or in `_EXTRAS`, the message names the package itself. `why` is the reason if an installed
+    package cannot be imported. PySpark comes with the Spark of a platform, and no extra may replace it. So the message
+    offers the extra only for a Spark on this machine.
     """
     top = package.partition(".")[0]
     is_spark = top in ("pyspark", "py4j")
@@ -54,6 +53,6 @@ def needs(what: str, *, extra: str | None = None) -> Iterator[None]:
 
 
 def require(package: str, *, what: str, extra: str | None = None) -> Any:
-    """The package, imported. Raises MissingPackageError, as `needs`."""
+    """Imports and returns the package. Raises MissingPackageError, as `needs`."""
     with needs(what, extra=extra):
         return import_module(package)

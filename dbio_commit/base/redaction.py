@@ -1,8 +1,8 @@
 """Finds the secrets in options, in the environment and in texts, and removes them from texts.
 
 Clients of stores repeat their options in errors: in any encoding, and as parts of something larger. So each rule looks
-at a text and at what its escapes stand for, and says where secrets lie. No rule changes what another one sees. Each
-takes time that is linear in the length of the text, which often comes from outside.
+at a text as it is, and with its escapes decoded, and finds where secrets lie. No rule changes what another one sees.
+Texts often come from outside, so each rule takes time that is linear in their length.
 """
 
 import html
@@ -42,7 +42,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def secrets_in(value: Any) -> set[str]:
-    """The texts in the options that could be secrets; the parts of URLs, connection strings, headers and signatures."""
+    """The texts in the options that could be secrets: values, and parts of URLs, connection strings, headers and
+    signatures."""
     return {part for text in _texts(value) for part in _parts(text) if len(part) >= SHORTEST}
 
 
@@ -66,8 +67,8 @@ def redact(text: str, secrets: Collection[str] = ()) -> str:
 
 
 def names_secret(name: str) -> bool:
-    """Whether a value that a text gives by this name is a secret. Narrower than `is_secret_name`, since texts have many
-    keys that are none."""
+    """Whether the value after this name in a text is a secret. Narrower than `is_secret_name`: many keys in texts are
+    none."""
     return _SECRET_NAME.search(_in_words(name)) is not None
 
 
@@ -98,7 +99,7 @@ def _texts(value: Any, depth: int = _DEPTH) -> Iterator[str]:
 
 
 def _object(text: str) -> Mapping[str, Any]:
-    """What is in the text of a key file; nothing if the text is no JSON object."""
+    """The JSON object in the text of a key file; empty if the text is none."""
     if text.lstrip().startswith("{"):
         with suppress(ValueError, RecursionError):
             return cast(Mapping[str, Any], json.loads(text))
@@ -150,15 +151,15 @@ _MOST_LEVELS = 4
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A text, or what its escapes stand for, in UTF-8."""
+    """A text in UTF-8, as it is or with levels of escapes decoded."""
 
     body: bytes
     places: Sequence[int]
-    """Where each byte lies in the text itself, and where that ends."""
+    """The place of each byte in the original text, and of the text's end."""
 
 
 def _views(body: bytes) -> Iterator[_View]:
-    """The text, and the text without one level of escapes, without two, ..."""
+    """The text as it is, with one level of escapes decoded, with two, and so on."""
     yield (view := _View(body, range(len(body) + 1)))
     for _ in range(_MOST_LEVELS):
         if (next_view := _unescaped(view)) is None:
@@ -177,7 +178,7 @@ _ESCAPE = re.compile(
 
 
 def _unescaped(view: _View) -> _View | None:
-    """The view without one level of escapes; None if it has none."""
+    """The view with one level of escapes decoded; None if it has no escapes."""
     body, places, at = bytearray(), array("q"), 0
     for it in _ESCAPE.finditer(view.body):
         stands_for = _stands_for(it)
@@ -203,7 +204,7 @@ def _stands_for(escape: "re.Match[bytes]") -> bytes:
 
 
 def _joined(spans: Sequence[_Span]) -> Iterator[_Span]:
-    """Sorted spans, of which those that overlap or touch are one."""
+    """The sorted spans. Those that overlap or touch are joined."""
     first, last = spans[0] if spans else (0, 0)
     for start, end in spans:
         if start > last:
@@ -215,7 +216,7 @@ def _joined(spans: Sequence[_Span]) -> Iterator[_Span]:
 
 
 def _secrets_of(body: bytes, given: "re.Pattern[bytes] | None") -> Iterator[_Span]:
-    """Where secrets lie in a text: those of some forms, and those that the caller gave."""
+    """Where secrets lie in a text: texts with the form of a secret, and secrets that the caller gave."""
     for view in _views(body):
         for rule in (*_RULES, given) if given else _RULES:
             for it in rule.finditer(view.body):
@@ -226,7 +227,7 @@ def _secrets_of(body: bytes, given: "re.Pattern[bytes] | None") -> Iterator[_Spa
 
 @lru_cache(maxsize=64)
 def _pattern(secrets: frozenset[str]) -> "re.Pattern[bytes] | None":
-    """Finds each of them, also if they overlap."""
+    """A pattern that finds each secret, also if they overlap."""
     forms = {form for it in secrets for form in (it, unquote(it), it.replace(" ", "+")) if form}
     each = sorted((form.encode(errors="surrogatepass") for form in forms), key=len, reverse=True)
     return re.compile(b"(?=(%s))" % b"|".join(map(re.escape, each))) if each else None
@@ -236,7 +237,7 @@ _OF_SERVICES = (
     rb"\b(gh[opsur]_[a-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|xox[a-z]-[\w-]{10,}|dapi[0-9a-f]{32}(?:-\d+)?|"
     rb"pypi-[\w-]{50,}|hf_[a-z0-9]{30,}|sk-[a-z0-9]{32,})"
 )
-"""Tokens of services that begin with letters of their own, as of GitHub, GitLab, Slack, Databricks and PyPI."""
+"""Tokens that begin with letters of their service, such as GitHub, GitLab, Slack, Databricks and PyPI."""
 
 _RULES = [
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
@@ -250,13 +251,14 @@ _RULES = [
         _OF_SERVICES,
     )
 ]
-"""Texts with the form of a secret, which is the first group. None begins at each place of a run that it reads."""
+"""Patterns of secrets, each with the secret as its first group. To stay linear, none begins anew at each character that
+it has read."""
 
 # --- by a name in a text ------------------------------------------------------------------------------------------
 
 _ONE_NAME = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_-]")
 _NAME_BYTES = 200
-"""Of a longer name, the end."""
+"""Of a longer name, the last bytes count."""
 
 
 def _in_words(name: str) -> str:
@@ -304,7 +306,7 @@ def _named(body: bytes) -> Iterator[_Span]:
 
 
 def _value(body: bytes, at: int, it: "re.Match[bytes]", name: str) -> _Span:
-    """Where the value of a secret lies that begins there. An empty span if prose follows, as in "InvalidToken: The"."""
+    """Where the secret value lies that begins at `at`. An empty span if prose follows, as in "InvalidToken: The"."""
     if found := _QUOTED.match(body, at):
         return found.span(found.lastgroup or 0)
     form = _IN_XML if it["xml"] else _LINE if _WHOLE_LINE_NAME.search(name) else _PLAIN

@@ -1,7 +1,8 @@
 """Results as a notebook and a prompt show them: HTML tables, and texts of bounded length. Pure.
 
-The names in them come from outside. Each text is escaped and cut, a table has a few rows, and there is no script, no
-link and nothing to load. A formula in a name is shown as text. Nothing is read for a table: it shows what is in memory.
+Names in results come from outside. Each text is escaped and cut, and a table has few rows. The HTML has no script, no
+link and nothing to load. A formula in a name is shown as text. A table shows what is in memory, and nothing is read for
+it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,14 +16,14 @@ from dbio_commit.base.figures import age_text, number_text, size_text, time_text
 from dbio_commit.base.texts import shortened, visible
 
 MOST_ROWS = 20
-"""Of a table. The others are only counted."""
+"""The most rows of a table. The others are only counted."""
 
 MOST_TEXT = 200
-"""Characters of a cell."""
+"""The most characters of a cell."""
 
 MOST_ITEMS = 3
 MOST_ITEM = 100
-"""Of a sequence in a repr: how many items, and the characters of each."""
+"""The most items of a sequence in a repr, and the most characters of each."""
 
 _PLAIN = ("version", "number", "batch")
 """Fields whose numbers are no counts: they get no separators of thousands."""
@@ -43,21 +44,21 @@ class Shown:
     """Properties that the tables show before the fields."""
 
     def __repr__(self) -> str:
-        told = (f"{name}={_brief(value)}" for name, value in _fields(self) if not _is_empty(value))
-        return f"{type(self).__name__}({', '.join(told)})"
+        shown = (f"{name}={_brief(value)}" for name, value in _fields(self) if not _is_empty(value))
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
         """Tables of its fields, for notebooks."""
         found = [*((name, getattr(self, name)) for name in self._first), *_fields(self)]
-        told = [(name, value) for name, value in found if not _is_empty(value)]
-        single = {name: value for name, value in told if not _is_many(value)}
-        many = [(name, value) for name, value in told if _is_many(value)]
+        filled = [(name, value) for name, value in found if not _is_empty(value)]
+        single = {name: value for name, value in filled if not _is_many(value)}
+        many = [(name, value) for name, value in filled if _is_many(value)]
         return facts(type(self).__name__, single) + "".join(_items(name, value) for name, value in many)
 
 
-def facts(title: str, told: Mapping[str, object]) -> str:
+def facts(title: str, values: Mapping[str, object]) -> str:
     """A table with a row for each name and value."""
-    lines = (f"<tr><th{_LEFT}>{_cell(_words(name))}</th>{_data(value, name)}</tr>" for name, value in told.items())
+    lines = (f"<tr><th{_LEFT}>{_cell(_words(name))}</th>{_data(value, name)}</tr>" for name, value in values.items())
     return _table(title, "", lines)
 
 
@@ -139,7 +140,7 @@ def _names(it: object) -> list[str]:
 
 
 def _is_many(value: object) -> bool:
-    """Whether it is a collection, of paths for example, and no text and no named tuple."""
+    """Whether the value is a collection, such as paths, and neither a text nor a named tuple."""
     is_one = isinstance(value, str | bytes) or hasattr(value, "_fields")
     return isinstance(value, Mapping | Sequence) and not is_one
 
@@ -152,11 +153,11 @@ def _brief(value: Any) -> str:
     if not _is_many(value):
         return shortened(repr(value), MOST_TEXT)
     if isinstance(value, Mapping):
-        told = [f"{key!r}: {_brief(it)}" for key, it in islice(value.items(), MOST_ITEMS)]
+        items = [f"{key!r}: {_brief(it)}" for key, it in islice(value.items(), MOST_ITEMS)]
     else:
-        told = [_brief(it) for it in islice(value, MOST_ITEMS)]
-    told = [shortened(it, MOST_ITEM) for it in told]
+        items = [_brief(it) for it in islice(value, MOST_ITEMS)]
+    items = [shortened(it, MOST_ITEM) for it in items]
     if len(value) > MOST_ITEMS:
-        told.append(f"… {number_text(len(value) - MOST_ITEMS)} more")
+        items.append(f"… {number_text(len(value) - MOST_ITEMS)} more")
     opening, closing = "{}" if isinstance(value, Mapping) else "()" if isinstance(value, tuple) else "[]"
-    return f"{opening}{', '.join(told)}{closing}"
+    return f"{opening}{', '.join(items)}{closing}"

@@ -1,7 +1,7 @@
 """Escapes names and texts from outside: for people, as labels, in commands to paste. Pure.
 
-Names on a store may hold line breaks, escape sequences and marks of direction. Names on a disk may also hold bytes that
-are no UTF-8, which Python represents as lone surrogates.
+Names on a store may hold line breaks, escape sequences and characters that reverse a text. Names on a disk may also
+hold bytes that are no UTF-8, which Python represents as lone surrogates.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any
 def visible(text: str, *, keep: str = "") -> str:
     """The text as valid UTF-8, with characters escaped that would steer a terminal, end a line, or not show at all.
 
-    Escaped characters stay as they are, and so do the characters in `keep`.
+    What is escaped already stays as it is, and so do the characters in `keep`.
     """
     if text.isprintable():
         return text
@@ -26,12 +26,17 @@ def label(name: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, if it has at most `most` characters; else its beginning, how much is left out, and its end."""
+    """The text, if it has at most `most` characters; else its beginning, how much is left out, and its end.
+
+    A word at a cut is left out, if it is no longer than an eighth of `most`: half of a secret would not be found.
+    """
     if len(text) <= most:
         return text
     kept = max(0, most - len(_left_out(len(text))))
-    end = kept // 4
-    return f"{text[: kept - end]}{_left_out(len(text) - kept)}{text[len(text) - end :]}"
+    first, last = kept - kept // 4, len(text) - kept // 4
+    first = max(text.rfind(" ", first - most // 8, first + 1), 0) or first
+    last = max(text.find(" ", last, last + most // 8), 0) or last
+    return f"{text[:first]}{_left_out(last - first)}{text[last:]}"
 
 
 def _left_out(characters: int) -> str:
@@ -55,7 +60,7 @@ def command(*words: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word that `shlex` could not keep on one line has the form $'...' of bash and zsh.
+    """The word, quoted: in the form $'...' of bash and zsh if `shlex` cannot keep it on one line.
 
     There is no quote inside, so a shell that does not know this form still reads one word.
     """

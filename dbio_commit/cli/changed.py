@@ -1,4 +1,4 @@
-"""`dbio set`, `publish`, `drop` and `compact`: prints what was done, or would be."""
+"""`dbio set`, `publish`, `copy`, `drop` and `compact`: prints what was done, or would be."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +10,14 @@ from dbio_commit.cli.output import (
     in_pipe,
     print_facts,
     print_lines,
-    print_pages,
+    print_list,
     print_part,
     say,
     say_facts,
     text_column,
 )
 from dbio_commit.maintenance.compact.report import Compacted, CompactReport, LeftFiles
+from dbio_commit.maintenance.copy import CopyReport
 from dbio_commit.maintenance.drop import DropReport
 from dbio_commit.maintenance.figures import count_text, files_text, number_text, size_text
 from dbio_commit.maintenance.publish import Published
@@ -38,13 +39,7 @@ def parse_changes(words: Sequence[str]) -> dict[str, str]:
 
 
 def print_settings(settings: Mapping[str, str]) -> None:
-    listed = sorted(settings.items())
-    if in_pipe():
-        print_lines(_SETTINGS, listed)
-    elif listed:
-        print_pages(_SETTINGS, listed)
-    else:
-        say("no settings")
+    print_list(_SETTINGS, sorted(settings.items()), "no settings")
 
 
 _SETTINGS: list[Column[tuple[str, str]]] = [
@@ -57,10 +52,7 @@ _SETTINGS: list[Column[tuple[str, str]]] = [
 
 
 def print_published(done: Sequence[Published]) -> None:
-    if in_pipe():
-        print_lines(_PUBLISHED, done)
-    else:
-        print_pages(_PUBLISHED, done)
+    print_list(_PUBLISHED, done)
 
 
 def published_json(url: str, done: Sequence[Published]) -> dict[str, Any]:
@@ -78,6 +70,27 @@ _PUBLISHED: list[Column[Published]] = [
     Column("removed", lambda it: it.removed, number_text, right=True, least_width=60),
     Column("what", lambda it: "published" if it.is_new else "nothing was new", fold=True),
 ]
+
+
+# --- dbio copy --------------------------------------------------------------------------------------------------------
+
+
+def print_copy(source: str, report: CopyReport, *, incremental: bool) -> None:
+    what = files_text(report.files, report.size)
+    if not report.is_new:
+        say(f"nothing is new: {report.url} has the state of {source}, {what}")
+    elif incremental:
+        new = f"{files_text(report.copied_files, report.copied_size)} copied, {report.removed_files:,} removed"
+        say(f"copied what is new in {source} to {report.url}: {new}; it has {what}")
+    else:
+        say(f"copied {source} to {report.url}: {what}, {count_text(report.commits, 'commit')}")
+    if report.resumed_files:
+        say(f"{count_text(report.resumed_files, 'file')} had been copied by a run that was interrupted")
+
+
+def copy_json(source: str, report: CopyReport) -> dict[str, Any]:
+    names = "url tid commits files size copied_files copied_size resumed_files removed_files new copied_from"
+    return document(report, names, new=report.is_new, copied_from=source)
 
 
 # --- dbio drop --------------------------------------------------------------------------------------------------------

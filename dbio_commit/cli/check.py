@@ -27,7 +27,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import OF_FILES, Reason
 from dbio_commit.protocol.scope import Scope
 
-KEEPS_VERSIONS = "kept by the store: deleted files take space until a lifecycle rule removes them (OPERATIONS.md)"
+KEEPS_VERSIONS = "kept by the store: deleted files take space until a lifecycle rule removes them (docs/VACUUM.md)"
 
 
 def print_check(report: CheckReport) -> None:

@@ -19,9 +19,11 @@ from dbio_commit.base.progress import silent
 from dbio_commit.base.texts import visible
 from dbio_commit.cli.changed import (
     compaction_json,
+    copy_json,
     drop_json,
     parse_changes,
     print_compaction,
+    print_copy,
     print_drop,
     print_published,
     print_settings,
@@ -30,8 +32,8 @@ from dbio_commit.cli.changed import (
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.diff import diff_json, print_diff
 from dbio_commit.cli.doctor import findings_json, look_around, print_findings
-from dbio_commit.cli.log import Choice, commit_json, print_log, print_trace, refuse_both, trace_json
-from dbio_commit.cli.output import document, one_line, print_json, progress, say, say_error, status
+from dbio_commit.cli.log import Choice, log_json, print_log, print_trace, refuse_both, trace_json
+from dbio_commit.cli.output import one_line, print_json, print_result, progress, say, say_error, status
 from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
 from dbio_commit.cli.serve import pairs, run_server
 from dbio_commit.cli.snapshot import print_files, print_schema, schema_json, snapshot_json
@@ -43,7 +45,7 @@ from dbio_commit.maintenance.chosen import parse_values
 from dbio_commit.maintenance.compact.options import HELP as COMPACT_HELP
 from dbio_commit.maintenance.compact.options import TARGET_BYTES
 from dbio_commit.maintenance.doctor import Verdict
-from dbio_commit.maintenance.figures import count_text, files_text, parse_size, total_json, total_text
+from dbio_commit.maintenance.figures import count_text, parse_size, total_json, total_text
 from dbio_commit.maintenance.inspect import TransactionState
 from dbio_commit.maintenance.rebuild import Rebuilt, rebuild_checkpoint
 from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
@@ -111,10 +113,8 @@ def files(
             snapshot = Table(path).snapshot(as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
             found = snapshot if where is None else snapshot.where(where)
             left_out = len(snapshot.files) - len(found.files)
-        if as_json:  # a large table's files are read only now
-            print_json(snapshot_json(found, left_out=left_out))
-        else:
-            print_files(found, left_out=left_out)
+        # A large table's files are read only now.
+        print_result(as_json, lambda: snapshot_json(found, left_out), lambda: print_files(found, left_out))
 
 
 @app.command()
@@ -126,10 +126,7 @@ def schema(path: _Path, as_json: _Json = False) -> None:
     with _errors(as_json, "reading the columns"):
         table = Table(path)
         columns, snapshot = table.schema(), table.snapshot()
-    if as_json:
-        print_json(schema_json(columns, snapshot))
-    else:
-        print_schema(columns, snapshot)
+    print_result(as_json, lambda: schema_json(columns, snapshot), lambda: print_schema(columns, snapshot))
 
 
 @app.command()
@@ -170,12 +167,11 @@ def log(
             known = () if trace else table.history(partition=parse_values(partition) if partition else None)
             commits = choice.of(known)
         sum(commit.removed_files for commit in commits)  # reads what is to be printed
+    now = table.clock.now()
     if trace:
-        print_json(trace_json(table.url, trace)) if as_json else print_trace(trace, table.clock.now())
-    elif as_json:
-        print_json({"url": table.url, "commits": [commit_json(commit) for commit in commits]})
+        print_result(as_json, lambda: trace_json(table.url, trace), lambda: print_trace(trace, now))
     else:
-        print_log(commits, table.clock.now())
+        print_result(as_json, lambda: log_json(table.url, commits), lambda: print_log(commits, now))
 
 
 @app.command()
@@ -193,10 +189,7 @@ def diff(
     """
     with _errors(as_json, "comparing the states"):
         found = Table(path).diff(first, second)
-    if as_json:
-        print_json(diff_json(found))
-    else:
-        print_diff(found)
+    print_result(as_json, lambda: diff_json(found), lambda: print_diff(found))
 
 
 @app.command()
@@ -217,10 +210,7 @@ def changes(
     with _errors(as_json, "reading the log"):
         table = Table(path)
         found = table.changes(start, end)
-    if as_json:
-        print_json(changes_json(table.url, found))
-    else:
-        print_changes(found)
+    print_result(as_json, lambda: changes_json(table.url, found), lambda: print_changes(found))
 
 
 @app.command()
@@ -239,10 +229,7 @@ def lag(
     with _errors(as_json, "reading the log"):
         table = Table(path)
         lags = [table.lag(checkpoint) for checkpoint in checkpoints]
-    if as_json:
-        print_json(lags_json(table.url, lags))
-    else:
-        print_lags(lags, table.clock.now())
+    print_result(as_json, lambda: lags_json(table.url, lags), lambda: print_lags(lags, table.clock.now()))
 
 
 @app.command()
@@ -251,10 +238,7 @@ def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     with _errors(as_json, "reading the log"):
         table = Table(path)
         report = table.show(tid)
-    if as_json:
-        print_json(transaction_json(report))
-    else:
-        print_transaction(report, table.clock.now())
+    print_result(as_json, lambda: transaction_json(report), lambda: print_transaction(report, table.clock.now()))
 
 
 @app.command()
@@ -273,12 +257,7 @@ def check(
     shows = progress() if files else nullcontext(silent)
     with _errors(as_json, "" if files else "checking the table"), shows as show_progress:
         report = Table(path).check(files, progress=show_progress)
-    if as_json:
-        print_json(check_json(report))
-    else:
-        print_check(report)
-    if not report.ok:
-        raise typer.Exit(1)
+    print_result(as_json, lambda: check_json(report), lambda: print_check(report), ok=report.ok)
 
 
 @app.command()
@@ -312,12 +291,8 @@ def report(
             with status(f"inspecting {visible(table.url)}"):
                 subjects.append(look_at(table, options, streams[table.url]))
         shown = write_page(output, subjects, SYSTEM_CLOCK.now())
-    if as_json:
-        print_json(report_json(output, shown))
-    else:
-        print_report(output, shown)
-    if any(subject.wrong for subject in shown):
-        raise typer.Exit(1)
+    ok = not any(it.wrong for it in shown)
+    print_result(as_json, lambda: report_json(output, shown), lambda: print_report(output, shown), ok=ok)
 
 
 @app.command()
@@ -355,12 +330,7 @@ def vacuum(
         with progress() as show_progress:
             control = Control(progress=show_progress)
             report = vacuum_table(Table(path), options, dry_run=dry_run, control=control)
-    if as_json:
-        print_json(vacuum_json(report))
-    else:
-        print_vacuum(report)
-    if not report.ok:
-        raise typer.Exit(1)
+    print_result(as_json, lambda: vacuum_json(report), lambda: print_vacuum(report), ok=report.ok)
 
 
 @app.command()
@@ -400,10 +370,7 @@ def compact(
                 dry_run=dry_run,
                 message=message,
             )
-    if as_json:
-        print_json(compaction_json(report))
-    else:
-        print_compaction(report)
+    print_result(as_json, lambda: compaction_json(report), lambda: print_compaction(report))
 
 
 @app.command()
@@ -422,16 +389,11 @@ def checkpoint(
         table = Table(path)
         table.refuse_partition()
         done = rebuild_checkpoint(table.store, table.clock) if rebuild else Rebuilt(table.checkpoint())
-    if as_json:
-        told = {"used": done.used, "loses": done.loses} if rebuild else {}
-        print_json({"url": table.url, "checkpoint": done.name, **told})
-        return
-    for used in done.used:
-        say(f"used {used}")
-    for loss in done.loses:
-        say(f"lost {loss}")
+    told = {"used": done.used, "loses": done.loses} if rebuild else {}
+    lines = [*(f"used {it}" for it in done.used), *(f"lost {it}" for it in done.loses)]
     nothing = "another process has just written it" if rebuild else "nothing is new since the last checkpoint"
-    say(f"wrote {done.name}" if done.name else nothing)
+    lines.append(f"wrote {done.name}" if done.name else nothing)
+    print_result(as_json, lambda: {"url": table.url, "checkpoint": done.name, **told}, lambda: say(*lines))
 
 
 @app.command()
@@ -459,20 +421,9 @@ def copy(
         table = Table(path)
         with status("copying the table"):
             report = table.copy(target, as_of=as_of, incremental=incremental)
-    if as_json:
-        names = "url tid commits files size copied_files copied_size resumed_files removed_files new copied_from"
-        print_json(document(report, names, new=report.is_new, copied_from=table.url))
-        return
-    what, resumed = files_text(report.files, report.size), report.resumed_files
-    if not report.is_new:
-        say(f"nothing is new: {report.url} has the state of {table.url}, {what}")
-    elif incremental:
-        new = f"{files_text(report.copied_files, report.copied_size)} copied, {report.removed_files:,} removed"
-        say(f"copied what is new in {table.url} to {report.url}: {new}; it has {what}")
-    else:
-        say(f"copied {table.url} to {report.url}: {what}, {count_text(report.commits, 'commit')}")
-    if resumed:
-        say(f"{count_text(resumed, 'file')} had been copied by a run that was interrupted")
+    print_result(
+        as_json, lambda: copy_json(table.url, report), lambda: print_copy(table.url, report, incremental=incremental)
+    )
 
 
 @app.command("set")
@@ -493,10 +444,7 @@ def set_settings(
         table = Table(path)
         sets = parse_changes(changes or ())
         settings = (table.set(sets, message=message).settings or {}) if sets else table.settings()
-    if as_json:
-        print_json({"url": table.url, "settings": dict(settings)})
-    else:
-        print_settings(settings)
+    print_result(as_json, lambda: {"url": table.url, "settings": dict(settings)}, lambda: print_settings(settings))
 
 
 @app.command()
@@ -517,10 +465,7 @@ def publish(
     with _errors(as_json, "publishing the table"):
         table = Table(path)
         done = table.publish(to)
-    if as_json:
-        print_json(published_json(table.url, done))
-    else:
-        print_published(done)
+    print_result(as_json, lambda: published_json(table.url, done), lambda: print_published(done))
 
 
 @app.command()
@@ -535,10 +480,7 @@ def adopt(path: _Path, message: _Message = None, as_json: _Json = False) -> None
         table = Table(path)
         with progress() as show_progress:
             commit = table.adopt(progress=show_progress, message=message)
-    if as_json:
-        print_json(adoption_json(table.url, commit))
-    else:
-        print_adoption(table.url, commit)
+    print_result(as_json, lambda: adoption_json(table.url, commit), lambda: print_adoption(table.url, commit))
 
 
 @app.command()
@@ -575,20 +517,19 @@ def restore(
             facts = {"url": table.url, "as_of": as_of, "added": len(plan.back), "removed": len(plan.goes)}
             back, goes = count_text(len(plan.back), "file"), total_text(plan.goes)
             what = f"{back} would come back as copies, {goes} would be removed"
-            return print_json({**facts, "dry_run": True}) if as_json else say(what)
+            return print_result(as_json, lambda: {**facts, "dry_run": True}, lambda: say(what))
         if plan.goes and not yes and _is_interactive():
             _confirm(f"Remove {total_text(plan.goes)} from {table.url}?")
         with status("copying files"):
             commit = table.restore(plan, message=message)
     counts = {"added": commit.added_files, "removed": commit.removed_files}
-    if as_json:
-        print_json({"url": table.url, "tid": commit.tid, "as_of": as_of, **counts})
-    else:
-        part = ", of some partitions," if plan.is_part else ""
-        say(
-            f"restored {table.url}{part} as of {as_of} by {commit.tid}: {count_text(commit.added_files, 'file')} came "
-            f"back as copies, {commit.removed_files:,} removed"
-        )
+    what = f"{table.url}{', of some partitions,' if plan.is_part else ''} as of {as_of} by {commit.tid}"
+    came = f"{count_text(commit.added_files, 'file')} came back as copies, {commit.removed_files:,} removed"
+    print_result(
+        as_json,
+        lambda: {"url": table.url, "tid": commit.tid, "as_of": as_of, **counts},
+        lambda: say(f"restored {what}: {came}"),
+    )
 
 
 @app.command()
@@ -598,13 +539,10 @@ def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
         table = Table(path)
         before = table.show(tid)
         table.abort(tid)
-    if as_json:
-        garbage = total_json(before.files)
-        print_json({"url": table.url, "tid": tid, "state": TransactionState.ABORTED, "garbage": garbage})
-    elif before.state is TransactionState.ABORTED:
-        say(f"{tid} was already aborted")
-    else:
-        say(f"aborted {tid}; its files are garbage now: {total_text(before.files)}")
+    told = {"url": table.url, "tid": tid, "state": TransactionState.ABORTED, "garbage": total_json(before.files)}
+    was_aborted = before.state is TransactionState.ABORTED
+    done = f"aborted {tid}; its files are garbage now: {total_text(before.files)}"
+    print_result(as_json, lambda: told, lambda: say(f"{tid} was already aborted" if was_aborted else done))
 
 
 @app.command()
@@ -627,10 +565,7 @@ def drop(
             _confirm(f"Remove the table {table.url}{', with all of its rows' if everything else ''}?")
         with status("removing the table; this takes a minute, to make sure that no writer is left"):
             report = table.drop(everything=everything)
-    if as_json:
-        print_json(drop_json(report))
-    else:
-        print_drop(report)
+    print_result(as_json, lambda: drop_json(report), lambda: print_drop(report))
 
 
 @app.command()
@@ -648,12 +583,8 @@ def doctor(
     """
     with _errors(as_json, "looking at the store"):
         findings = [*look_around(path)]
-    if as_json:
-        print_json(findings_json(path, findings))
-    else:
-        print_findings(findings)
-    if any(it.verdict is Verdict.PROBLEM for it in findings):
-        raise typer.Exit(1)
+    ok = all(it.verdict is not Verdict.PROBLEM for it in findings)
+    print_result(as_json, lambda: findings_json(path, findings), lambda: print_findings(findings), ok=ok)
 
 
 @app.command()
@@ -681,12 +612,7 @@ def erase(
             _confirm(f"Erase rows of {table.url} where {where}, and all earlier states that hold them?", "erased")
         with progress() as show_progress:
             report = table.erase(where, dry_run=dry_run, progress=show_progress)
-    if as_json:
-        print_json(erasure_json(report))
-    else:
-        print_erasure(report)
-    if not report.ok:
-        raise typer.Exit(1)
+    print_result(as_json, lambda: erasure_json(report), lambda: print_erasure(report), ok=report.ok)
 
 
 @app.command()
@@ -705,10 +631,8 @@ def jar(
             from dbio_commit.spark.session.jvm import make_jar
         with status("compiling the classes"):
             scala = make_jar(file)
-    if as_json:
-        print_json({"jar": str(file), "scala": scala})
-    else:
-        say(f"wrote {file}, for a Spark with Scala {scala}")
+    done = f"wrote {file}, for a Spark with Scala {scala}"
+    print_result(as_json, lambda: {"jar": str(file), "scala": scala}, lambda: say(done))
 
 
 @app.command()

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
+from dbio_commit.cli.output import Column, document, in_pipe, print_list, say
 from dbio_commit.maintenance.figures import age_text, number_text, size_text, time_text
 from dbio_commit.maintenance.trace import FileTrace
 from dbio_commit.protocol.as_of import parse_time
@@ -51,13 +51,11 @@ def _moment(text: str | None, commits: Sequence[Commit], name: str) -> datetime 
 
 
 def print_log(commits: Sequence[Commit], now: datetime) -> None:
-    columns = _commit_columns(now)
-    if in_pipe():
-        print_lines([column for column in columns if column.name != "age"], commits)
-    elif commits:
-        print_pages(columns, commits)
-    else:
-        say("no commits", style="bold")
+    print_list(_commit_columns(now), commits, "no commits")
+
+
+def log_json(url: str, commits: Sequence[Commit]) -> dict[str, Any]:
+    return {"url": url, "commits": [commit_json(it) for it in commits]}
 
 
 def commit_json(commit: Commit) -> dict[str, Any]:
@@ -84,8 +82,8 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
     """The columns for people, in the order of lines in a pipe. A terminal of 80 columns has room for the first five."""
     return [
         Column("tid", lambda commit: commit.tid),
-        Column("time", lambda commit: commit.timestamp, time_text, least_width=50),
-        Column("age", lambda commit: commit.timestamp, lambda at: age_text(now - at), right=True, least_width=120),
+        Column("time", _time, time_text, least_width=50),
+        Column("age", _time, lambda at: age_text(now - at), right=True, least_width=120, is_for_people=True),
         Column("operation", lambda commit: commit.what, fold=True),
         Column("added", lambda commit: commit.added_files, number_text, right=True, least_width=70),
         Column("removed", lambda commit: commit.removed_files, number_text, right=True, least_width=80),
@@ -95,6 +93,10 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
         Column("message", lambda commit: commit.message, fold=True, least_width=130),
         Column("by", lambda commit: by_text(commit.provenance), fold=True, least_width=150),
     ]
+
+
+def _time(commit: Commit) -> datetime:
+    return commit.timestamp
 
 
 def _rows(commit: Commit) -> int | None:
@@ -111,13 +113,11 @@ def _bytes(commit: Commit) -> int | None:
 def print_trace(trace: FileTrace, now: datetime) -> None:
     did = {id(commit): name for name, commit in _steps(trace)}
     first: Column[Commit] = Column("the file was", lambda commit: did[id(commit)])
-    columns = [first, *_commit_columns(now)]
-    commits = [commit for _, commit in _steps(trace)]
+    columns, commits = [first, *_commit_columns(now)], [commit for _, commit in _steps(trace)]
     if in_pipe():
-        print_lines([column for column in columns if column.name != "age"], commits)
-        return
+        return print_list(columns, commits)
     say(trace.path, style="bold")
-    print_pages(columns, commits)
+    print_list(columns, commits)
     say("it is live" if trace.is_live else "it is not live")
     if trace.added is None:
         say("the history does not remember which commit added it")

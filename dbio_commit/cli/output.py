@@ -52,6 +52,8 @@ class Column(Generic[_T]):
     """Whether the text wraps if the terminal is too narrow."""
     least_width: int = 0
     """The column is left out if the terminal is narrower."""
+    is_for_people: bool = False
+    """Whether lines in a pipe lack the column."""
 
 
 def text_column(name: str) -> list[Column[str]]:
@@ -60,6 +62,18 @@ def text_column(name: str) -> list[Column[str]]:
 
 def in_pipe() -> bool:
     return not sys.stdout.isatty()
+
+
+def print_result(
+    as_json: bool, document: Callable[[], Mapping[str, Any]], text: Callable[[], None], *, ok: bool = True
+) -> None:
+    """Prints what a command has found or done: the document for programs, or the text. Exits with 1 if not `ok`."""
+    if as_json:
+        print_json(document())
+    else:
+        text()
+    if not ok:
+        raise typer.Exit(1)
 
 
 # --- for programs -------------------------------------------------------------------------------------------------
@@ -112,8 +126,9 @@ def _exact(value: Any) -> str:
 # --- for people ---------------------------------------------------------------------------------------------------
 
 
-def say(text: str, style: str = "") -> None:
-    _console().print(visible(text), style=style)
+def say(*lines: str, style: str = "") -> None:
+    for line in lines:
+        _console().print(visible(line), style=style)
 
 
 def say_error(text: str) -> None:
@@ -142,8 +157,18 @@ def say_facts(url: str, facts: Mapping[str, str], *, dry_run: bool) -> None:
     say_error(f"{url}: {'dry run, nothing was changed: ' if dry_run else ''}{done}")
 
 
+def print_list(columns: Sequence[Column[_T]], things: Sequence[_T], nothing: str = "") -> None:
+    """Prints a list, which is the result: lines in a pipe; else a table, or `nothing` if the list is empty."""
+    if in_pipe():
+        print_lines([column for column in columns if not column.is_for_people], things)
+    elif things or not nothing:
+        print_pages(columns, things)
+    else:
+        say(nothing, style="bold")
+
+
 def print_pages(columns: Sequence[Column[_T]], things: Sequence[_T]) -> None:
-    """Prints all of a list, which is the result."""
+    """Prints all of a list."""
     for start in range(0, len(things), _PAGE):
         _print_table(columns, things[start : start + _PAGE])
 

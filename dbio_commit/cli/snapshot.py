@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
+from dbio_commit.cli.output import Column, document, in_pipe, print_list, say
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.figures import count_text, known_size, partition_text, size_text, total_json, total_text
 from dbio_commit.protocol import names
@@ -14,19 +14,18 @@ from dbio_commit.protocol.markers.schema import type_text
 from dbio_commit.protocol.state import DataFile
 
 
-def print_files(snapshot: Snapshot, *, left_out: int = 0) -> None:
+def print_files(snapshot: Snapshot, left_out: int = 0) -> None:
     """`left_out`: the number of live files that a condition left out."""
+    print_list(_FILE, snapshot.files)
     if in_pipe():
-        print_lines(_FILE, snapshot.files)
         return
-    print_pages(_FILE, snapshot.files)
     partitions = len({partition_text(file.partition) for file in snapshot.files} - {""})
     in_partitions = f" in {count_text(partitions, 'partition')}" if partitions else ""
     others = f"; {count_text(left_out, 'file')} left out" if left_out else ""
     say(total_text(snapshot.files) + in_partitions + others, style="bold")
 
 
-def snapshot_json(snapshot: Snapshot, *, left_out: int = 0) -> dict[str, Any]:
+def snapshot_json(snapshot: Snapshot, left_out: int = 0) -> dict[str, Any]:
     files = [
         document(it, "path url size tid partition", url=_url(snapshot, it), size=known_size(it.size))
         for it in snapshot.files
@@ -56,10 +55,7 @@ def print_schema(schema: Mapping[str, Any], snapshot: Snapshot) -> None:
     columns = [
         (name, kind, "partition" if name in snapshot.partition_columns else "") for name, kind, _ in summarise(schema)
     ]
-    if in_pipe():
-        print_lines(_SCHEMA, columns)
-    else:
-        print_pages(_SCHEMA, columns)
+    print_list(_SCHEMA, columns)
 
 
 def schema_json(schema: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:

@@ -4,18 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from dbio_commit.cli.output import Column, document, in_pipe, print_lines, print_pages, say
+from dbio_commit.cli.output import Column, document, print_list
 from dbio_commit.feed.streams import CommitChanges, StreamLag
 from dbio_commit.maintenance.figures import age_text, number_text, size_text, time_text
 
 
 def print_changes(changes: Sequence[CommitChanges]) -> None:
-    if in_pipe():
-        print_lines(_CHANGES, changes)
-    elif changes:
-        print_pages(_CHANGES, changes)
-    else:
-        say("no commits", style="bold")
+    print_list(_CHANGES, changes, "no commits")
 
 
 def changes_json(url: str, changes: Sequence[CommitChanges]) -> dict[str, Any]:
@@ -47,11 +42,7 @@ _CHANGES: list[Column[CommitChanges]] = [
 
 
 def print_lags(lags: Sequence[StreamLag], now: datetime) -> None:
-    columns = _lag_columns(now)
-    if in_pipe():
-        print_lines(columns, lags)
-    else:
-        print_pages(columns, lags)
+    print_list(_lag_columns(now), lags)
 
 
 def lags_json(url: str, lags: Sequence[StreamLag]) -> dict[str, Any]:

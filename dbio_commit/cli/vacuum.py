@@ -19,7 +19,7 @@ from dbio_commit.cli.output import (
     text_column,
 )
 from dbio_commit.maintenance.erase.report import EraseReport
-from dbio_commit.maintenance.figures import age_text, count_text, number_text, size_text
+from dbio_commit.maintenance.figures import age_text, count_text, iso_text, number_text, size_text
 from dbio_commit.maintenance.report.health import Amount
 from dbio_commit.maintenance.vacuum.report import Deletion, Failure, VacuumReport, by_reason
 from dbio_commit.protocol.garbage import Reason
@@ -108,15 +108,13 @@ def print_erasure(report: EraseReport) -> None:
     _say_failures(report.url, report.failed)
     for it in report.pending:
         say_error(
-            f"{it.tid} is pending since {it.since.isoformat()}, and may hold such rows: run erase again once it has "
-            f"ended, or abort it with `dbio abort`; a vacuum aborts it after {it.until.isoformat()}"
+            f"{it.tid} is pending since {iso_text(it.since)}, and may hold such rows: run erase again once it has "
+            f"ended, or abort it with `dbio abort`; a vacuum aborts it after {iso_text(it.until)}"
         )
 
 
 def erasure_json(report: EraseReport) -> dict[str, Any]:
-    pending = [{"tid": it.tid, "since": it.since.isoformat(), "until": it.until.isoformat()} for it in report.pending]
-    names = "url where dry_run ok tid rows files deleted failed pending published remains"
-    return document(report, names, pending=pending)
+    return document(report, "url where dry_run ok tid rows files deleted failed pending published remains")
 
 
 def _erasure_facts(report: EraseReport) -> Mapping[str, str]:

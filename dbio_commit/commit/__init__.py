@@ -1,1 +1,1 @@
-"""Transactions: how one begins, takes its turn, and is decided exactly once."""
+"""Begins transactions, gives them turns, and decides each one exactly once."""

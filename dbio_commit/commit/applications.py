@@ -1,11 +1,11 @@
-"""The versions that applications have committed to a table: which are skipped, and which attempts are aborted (I8)."""
+"""Skips versions that an application has committed to a table, and aborts other attempts at them (I8)."""
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import AppVersionError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.best_effort import best_effort
 from dbio_commit.commit.decision import abort_transaction
-from dbio_commit.log.listing import read_begun
+from dbio_commit.log.listing import read_start
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.versions import outcome_of, refuse_new_id, why_refused
@@ -22,9 +22,9 @@ def has_version(snapshot: Snapshot, app: App) -> bool:
 def is_committed(snapshot: Snapshot, app: App) -> bool:
     """Whether the application has committed this version. Then the write must be skipped (I8).
 
-    A WARNING names the commit, since a version that was committed by mistake would otherwise stop a job for good, and
-    in silence. Raises AppVersionError if a higher version is committed and this one may not come after it, or if nobody
-    knows whether this one is committed. Raises InvalidInputError if the application is new, and the table has no room
+    A WARNING names the commit: a version that was committed by mistake would otherwise stop a job for good without a
+    message. Raises AppVersionError if a higher version is committed and this one may not follow it, or if it is not
+    known whether this one is committed. Raises InvalidInputError if the application is new, and the table has no room
     for its id.
     """
     committed = snapshot.app_versions
@@ -42,7 +42,8 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
 
 
 def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, tid: str) -> None:
-    """After transaction `tid` has committed: aborts pending attempts at versions that the application has committed.
+    """Aborts pending attempts at versions that the application has committed. Called after transaction `tid` has
+    committed.
 
     Such an attempt would be skipped anyway (I8). If it is not aborted here, vacuum aborts it after the retention. So a
     failure is only logged.
@@ -52,7 +53,7 @@ def abort_superseded(store: Store, clock: Clock, table: Snapshot, app: App, *, t
         if other == tid or not started[other].size or other in table.checkpoint.covered:
             continue
         with best_effort(_log, "%s: could not find out whether %s is another attempt", store.url, other):
-            begun = read_begun(store, started[other], table_id=table.table_id)
+            begun = read_start(store, started[other], table_id=table.table_id)
             theirs = begun and begun.app
             if theirs and theirs.id == app.id and (theirs.version == app.version or has_version(table, theirs)):
                 abort_transaction(store, clock, other)

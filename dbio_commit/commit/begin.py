@@ -1,4 +1,4 @@
-"""How a transaction begins: look at the path, create the table if there is nothing, claim a tid."""
+"""Begins a transaction: looks at the path, creates the table if nothing is there, and claims a tid."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +48,7 @@ _log = get_logger(__name__)
 
 
 def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:
-    """What is at the root now; writes nothing.
+    """The target at the root, as it is now; writes nothing.
 
     Raises TableExistsError if there are commits and `must_be_empty`, InvalidInputError if there is nothing and the root
     lies in a table.
@@ -81,22 +81,22 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
 class Intent:
     """What a transaction is to do.
 
-    Raises InvalidInputError for an application or an etag that can be none, and for other operations than "rewrite"
-    without `changes_rows`.
+    Raises InvalidInputError for an invalid application or etag, and for other operations than "rewrite" without
+    `changes_rows`.
     """
 
     operation: Operation = "append"
     partition_by: Sequence[str] | None = None
-    """The partition columns. None are those of the table."""
+    """The partition columns. None: those of the table."""
     app: AppVersion | None = None
     must_be_empty: bool = False
-    """It requires a table without commits."""
+    """The write requires a table without commits."""
     if_match: str | None = None
-    """It requires a table whose data has not changed since that etag."""
+    """The write requires a table whose data has not changed since that etag."""
     last_erasure: str | None = None
     """As in `Terms`."""
     sets: Settings = field(default_factory=dict)
-    """Changes of settings, checked. Rows that are there already must keep the constraints in them."""
+    """Checked changes of settings. Existing rows must keep the constraints in them."""
     changes_rows: bool = True
     """If not, the marker of a rewrite records that the rows stay the same."""
     note: Note = NO_NOTE
@@ -109,7 +109,8 @@ class Intent:
             raise InvalidInputError(f"operation {self.operation!r} changes rows: data_change=False is for a rewrite")
 
     def at(self, context: WriteContext, target: Target) -> "Intent":
-        """The same with the partition columns that it gives the table, and as an overwrite if it needs to be one.
+        """This intent with the partition columns that the write gives the table, and as an overwrite if it needs to be
+        one.
 
         Raises SchemaMismatchError, InvalidInputError.
         """
@@ -128,7 +129,7 @@ def begin(
     claims: bool = True,
     skipped: bool = False,
 ) -> Transaction:
-    """Creates the table if there is none, and claims a tid.
+    """Begins a transaction: creates the table if there is none, and claims a tid.
 
     - `target` is the result of `look`, if the caller has it.
     - Without `claims`, the transaction claims a tid only when it writes a file, or commits: see `Terms.unclaimed`.
@@ -153,7 +154,7 @@ def begin(
             f"there is no table at {store.url} any more, and this write is based on its commit {intent.if_match}; "
             "nothing was written: check the path"
         )
-    if intent.if_match is not None and not target.is_table:
+    if intent.if_match is not None and not target.records_columns:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers do not record what was committed since; make it a "
             "table with `dbio adopt` first"
@@ -165,7 +166,7 @@ def begin(
                 f"{store.url} was created by another writer just now, partitioned by "
                 f"{list(target.partition_columns or ())}, not by {list(columns)}; nothing was written: try again"
             )
-    if (application or not claims) and not target.is_table:
+    if (application or not claims) and not target.records_columns:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers do not record which versions of an application are "
             "committed; write to a dbio table"
@@ -219,8 +220,8 @@ def _choose_partition_columns(
 ) -> Layout:
     """The table's partition columns, or the given ones if the table has none yet, or if an overwrite changes them.
 
-    Names are compared in any case. Raises SchemaMismatchError for other columns in any other write, InvalidInputError
-    for impossible columns.
+    Upper and lower case count as the same. Raises SchemaMismatchError for other columns in any other write,
+    InvalidInputError for impossible columns.
     """
     own = target.partition_columns
     if partition_by is None:
@@ -230,11 +231,11 @@ def _choose_partition_columns(
         return asked
     if _are_same(asked, own):
         return own
-    if overwrites and target.is_table:
+    if overwrites and target.records_columns:
         return asked
     if not asked:
         return own  # a write to an existing table need not repeat them
-    change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.is_table else ""
+    change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.records_columns else ""
     raise SchemaMismatchError(
         f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
         f"leave partition_by out, or write to another path{change}"
@@ -244,11 +245,11 @@ def _choose_partition_columns(
 def _has_free_layout(
     context: WriteContext, target: Target, partition_by: str | Sequence[str] | None, *, must_be_empty: bool
 ) -> bool:
-    """Whether a first write changes the partition columns of a table to these: an earlier first write has failed.
+    """Whether this first write changes the table's partition columns, because an earlier first write has failed.
 
-    The table has other partition columns, no commit and no pending transaction. Then the write must be an overwrite
-    that commits only if there is still no commit. No columns are a change only if the table `must_be_empty`, since a
-    write to a table need not repeat its columns.
+    Then the table has other partition columns, no commit and no pending transaction. The write must be an overwrite
+    that commits only if there is still no commit. An empty `partition_by` is a change only if the table
+    `must_be_empty`, since a write to a table need not repeat its columns.
     """
     own = target.partition_columns
     if partition_by is None or own is None or target.scope is not Scope.TABLE:
@@ -272,7 +273,7 @@ def check_app(app: AppVersion | None) -> App | None:
         if isinstance(app, str):
             raise ValueError("a text alone")
         id, version = app
-        text = str.__str__(id) if isinstance(id, str) else id  # of a subclass, the plain text
+        text = str.__str__(id) if isinstance(id, str) else id  # the plain text of a subclass, too
         number, any_order = version_number(version)
         found = msgspec.convert({"id": text, "version": number, "any_order": any_order}, App)
         encode(found)  # or ValueError, for what UTF-8 cannot hold
@@ -286,7 +287,7 @@ def check_app(app: AppVersion | None) -> App | None:
 
 
 def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
-    """The new table, or the one that another writer has created since this one looked."""
+    """The new table, or the one that another writer has created since this writer looked."""
     table_id = new_uuid(clock)
     if create_descriptor(store, clock, table_id, partition_by):
         return Target(scope=Scope.TABLE, origin=Origin(table_id), partition_columns=partition_by)

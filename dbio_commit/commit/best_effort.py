@@ -1,4 +1,4 @@
-"""What a writer does after its commit is decided. It may fail, and the commit stands."""
+"""Logs failures of the work that follows a decided commit: the commit stands."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Writes checkpoints. A checkpoint holds in one object what the log records."""
+"""Writes checkpoints. A checkpoint records what the markers in the log record."""
 
 import logging
 from collections.abc import Container, Iterable, Set
@@ -48,12 +48,16 @@ def write_checkpoint(
 ) -> str | None:
     """Writes the next checkpoint from a snapshot of the newest state; returns its name.
 
-    `gone` has the removed files that are deleted: only removed files are looked up in it. Without it, a checkpoint with
-    parts forgets nothing, so that it need not read what it covers already. None if another process was faster, if there
-    is nothing new, or if an erasure came meanwhile, which purged the number: then nothing is left of the checkpoint.
-    With `again`, it writes one even if there is nothing new. `erasure` is the id of an erasure: no object that the new
-    checkpoint names has anything of the forgotten paths, and states before now count as erased. Raises
-    InvalidInputError if it would not fit into one object.
+    None if there is nothing new, if another process was faster, or if an erasure came meanwhile, which purged the
+    number: then nothing is left of the checkpoint.
+
+    - `gone` has the removed files that are deleted: only removed files are looked up in it. Without it, a checkpoint
+      with parts forgets nothing, so that it need not read what it covers already.
+    - `again`: one is written even if there is nothing new.
+    - `erasure` is the id of an erasure: no object that the new checkpoint names has anything of the forgotten paths,
+      and states before now count as erased.
+
+    Raises InvalidInputError if it would not fit into one object.
     """
     now = clock.now()
     keep_since = now - history
@@ -67,8 +71,8 @@ def write_checkpoint(
     written, body = made
     name = names.checkpoint(written.number)
     try:
-        is_there = store.put_if_absent(name, body) or store.get(name) == body  # else its answer was lost
-    except ObjectNotFoundError:  # an erasure has purged what had the number
+        is_there = store.put_if_absent(name, body) or store.get(name) == body  # or the answer was lost
+    except ObjectNotFoundError:  # an erasure has purged a checkpoint with this number
         _withdrawn_as_late(store, written)
         return None
     if not is_there:
@@ -79,15 +83,17 @@ def write_checkpoint(
 
 def _withdrawn_as_late(store: Store, written: Checkpoint) -> bool:
     """Deletes the checkpoint again if it came after an erasure that had purged its number: it may name what is erased.
+    Returns whether that is so.
 
-    Then a higher one exists that the erasure, or a later one, has made. It records all that this one does.
+    Then there is a checkpoint with a higher number, from this erasure or a later one. It records all that this one
+    does.
     """
     log = parse_log(store.list_log(Kind.CHECKPOINT))
     if log.last_checkpoint <= written.number:
         return False
     try:
         newest = read_checkpoint(store, log, table_id=written.table_id)
-    except (CorruptMarkerError, ObjectNotFoundError) as error:  # it is for the next reader to report
+    except (CorruptMarkerError, ObjectNotFoundError) as error:  # the next reader reports it
         _log.info("%s: %s stays, after which others were written: %s", store.url, written.number, error)
         return False
     if newest.last_erasure in (None, written.last_erasure):
@@ -137,7 +143,7 @@ def _next_root(
     erasure: str | None,
     now: datetime,
 ) -> Made | None:
-    """The next root, without reading all that the parts of the one before it hold at once."""
+    """The next root. Never reads at once all that the parts of the root before it hold."""
     from dbio_commit.commit.parts import only_adds, write_changes, write_parts
 
     is_due = again or bool(snapshot.news)
@@ -160,7 +166,7 @@ def _next_root(
 
 
 def _next(snapshot: Snapshot, erasure: str | None) -> Checkpoint:
-    """The next checkpoint, without transactions. `erasure` is the id of one that it completes."""
+    """The next checkpoint, without transactions. `erasure` is the id of an erasure that it completes."""
     before = snapshot.checkpoint
     return Checkpoint(
         number=snapshot.log.checkpoint_after(before.number),
@@ -181,23 +187,24 @@ def _noted(snapshot: Snapshot) -> Set[str]:
 
 
 def _is_lazy(snapshot: Snapshot) -> bool:
-    """Whether what is in parts is read when it is needed. A rebuild has read it already."""
+    """Whether the snapshot reads rows in parts when they are needed. A rebuild has read them already."""
     return isinstance(snapshot.files, FilesInParts)
 
 
 LARGE_FILES = 50_000
-"""A checkpoint with at least as many paths puts them into parts."""
+"""A checkpoint with at least this many paths puts its transactions into parts."""
 
 LARGE_BYTES = 2 * 1024**2
-"""A checkpoint with a longer body puts its transactions into parts. A table stays with parts once it has them."""
+"""A checkpoint whose body has more bytes puts its transactions into parts. A table stays with parts once it has
+them."""
 
 
 def put_parts(
     store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, created: datetime, is_first: bool = False
 ) -> tuple[Checkpoint, bytes]:
-    """If the table is large, writes the parts of a new checkpoint, which then holds its transactions in them.
+    """If the table is large, writes the parts of a new checkpoint, which hold its transactions.
 
-    Returns the checkpoint, and its body, which is not written here. The checkpoint follows that of the snapshot. With
+    Returns the checkpoint, and its body, which the caller writes. The checkpoint follows that of the snapshot. With
     `is_first` it is the first one of a table that is made from the snapshot.
     """
     if (is_first or not snapshot.checkpoint.is_root) and _count_paths(checkpoint.commits) < LARGE_FILES:
@@ -242,11 +249,11 @@ MOST_BYTES = 8 * 1024**2
 one all the same if the markers that it would cover are large together."""
 
 LOOK_BYTES = 16 * 1024**2
-"""Each time about this much is written in commit markers, one writer checks whether a checkpoint is due."""
+"""About once for so many bytes of new commit markers, a writer checks whether a checkpoint is due."""
 
 
 def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int) -> None:
-    """After a commit, in one of `every` cases: writes a checkpoint if more than `every` commits are not covered.
+    """After one in `every` commits, writes a checkpoint if more than `every` commits are not covered.
 
     `written` is the size of the commit marker in bytes: after large markers, it checks more often. If many commits are
     covered, more must be uncovered before the next checkpoint, so that all checkpoints together are not much larger
@@ -263,7 +270,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int
         last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
         new = snapshot.log.uncovered(covered)
         if snapshot.checkpoint.is_root:
-            is_due = len(new) > every  # a root costs little more than what is new
+            is_due = len(new) > every  # a root costs little more than its new rows
         else:
             is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
         if is_due or are_many(new.values()):
@@ -284,10 +291,10 @@ def checkpoint_now(store: Store, clock: Clock) -> str | None:
 
 
 def catch_up(store: Store, clock: Clock, *, to_the_end: bool = False) -> str | None:
-    """If the uncovered commit markers are too large together, covers the oldest by checkpoints, part by part.
+    """If the uncovered commit markers are too large together, writes several checkpoints that cover them, oldest first.
 
-    So the checkpoints have the statistics of all markers, and the memory is bounded. A part of which no checkpoint can
-    be made is logged, and ends this: the caller reads the rest without statistics. With `to_the_end`, a last checkpoint
+    So the checkpoints have the statistics of all markers, and the memory is bounded. If one of them cannot be made,
+    that is logged, and ends this: the caller reads the rest without statistics. With `to_the_end`, a last checkpoint
     covers the rest, if there was one before it. Returns the name of the last checkpoint, or None. Raises as
     `read_snapshot` does.
     """

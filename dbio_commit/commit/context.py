@@ -1,4 +1,4 @@
-"""A table as a write needs it: its store, and what every write to it has in common. Needs no pyarrow."""
+"""Defines what every write to a table needs, such as its store and its clock. Needs no pyarrow."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from dbio_commit.protocol.settings import Settings
 from dbio_commit.store import Store
 
 FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
-"""What follows a commit, given the settings of the table. The call only looks, since it may come before it is known
-that the commit stands. Its result does the rest, and logs what fails: neither raises an error."""
+"""The work after a commit, given the table's settings. The call only looks, since the commit may not be known to stand
+yet. The function that it returns does the rest, and logs what fails. Neither raises an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteContext:
-    """A table as a write needs it."""
+    """What every write to a table needs."""
 
     store: Store
     clock: Clock
@@ -36,7 +36,7 @@ class WriteContext:
 
 
 _LONGEST_FILE_NAME = 160
-"""Of a data file, in bytes; a high estimate."""
+"""The longest name of a data file, in bytes; a high estimate."""
 
 
 def path_limits(*, is_disk: bool, root: str) -> names.PathLimits:

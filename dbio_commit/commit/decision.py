@@ -1,7 +1,7 @@
-"""Decides transactions: the first commit marker wins (I3). Only this module answers whether one was decided already.
+"""Decides transactions: the first commit marker wins (I3). Only this module finds out whether one was decided already.
 
-Three objects answer that. Vacuum purges the start marker first and then the commit marker, both only after a checkpoint
-covers them. So:
+Three objects show that: a checkpoint, the start marker and the commit marker. Vacuum purges the start marker first and
+then the commit marker, both only after a checkpoint covers the transaction. So:
 
 - What a checkpoint records as committed was committed.
 - If the start marker is gone, the transaction was decided long ago: a commit marker that no checkpoint covers came too
@@ -42,14 +42,16 @@ _log = get_logger(__name__)
 
 
 def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> CommitMarker | None:
-    """What the transaction of a table committed, however long ago. None if its start marker is there.
+    """The commit marker of a transaction that was committed, however long ago; None if its start marker is there.
 
-    Then its commit marker alone decides, once it comes. `is_known`: the transaction was seen to be decided, or is too
-    old to commit. Then its commit marker is read even if its start marker is there. A commit marker that differs from
-    what was decided is removed. An identical one is kept, even if this writer just put it: vacuum may have kept it
-    because of the files that it removes, since a writer may sleep for days after its PUT. Otherwise vacuum deletes it.
+    Then the commit marker alone decides, once it comes. `is_known`: the transaction was seen to be decided, or is too
+    old to commit. Then the commit marker is read even if the start marker is there.
 
-    Raises TransactionAbortedError if it was aborted, CorruptMarkerError if another writer has its tid,
+    A commit marker that differs from what a checkpoint records is removed. An identical one is kept, even if this
+    writer just put it. A writer may sleep for days after its PUT, and vacuum may have kept the marker because of the
+    files that it removes. Otherwise vacuum deletes it.
+
+    Raises TransactionAbortedError if the transaction was aborted, CorruptMarkerError if another writer has its tid,
     CommitStateUnknownError if a marker that decides nothing cannot be removed.
     """
     path = names.committed(tid)
@@ -59,7 +61,7 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> 
     covered = _covered_commit(store, tid)
     found = read_commit(store, path)
     if found is None and covered is None:
-        covered = _covered_commit(store, tid)  # purged in this moment
+        covered = _covered_commit(store, tid)  # vacuum has just purged the commit marker
     if covered is not None:
         if found is not None and not covered.is_of(found.data_files):
             withdraw(store, path)
@@ -73,7 +75,7 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> 
 
 
 def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
-    """The commit marker, if this transaction put it. Raises ObjectNotFoundError.
+    """The commit marker at this path, if this transaction put it. Raises ObjectNotFoundError if there is none.
 
     Raises TransactionAbortedError or CorruptMarkerError if another process put it.
     """
@@ -86,17 +88,17 @@ def _own(store: Store, path: str, found: CommitMarker, *, commit_id: str) -> Com
         return found
     marker = names.parse_log_name(path)
     if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
-        return covered  # the abort came after vacuum had purged our commit marker, and decides nothing
+        return covered  # the abort came after vacuum had purged the commit marker, and decides nothing
     raise _lost(store, path, found)
 
 
 def _covered_commit(store: Store, tid: str) -> CommitMarker | None:
-    """What the transaction committed according to a checkpoint, which is final: then no marker counts. Else None."""
+    """The commit that a checkpoint records of the transaction, else None. It is final: then no marker counts."""
     return _covered_commits(store, [tid]).get(tid)
 
 
 def _covered_commits(store: Store, tids: Collection[str]) -> dict[str, CommitMarker]:
-    """What those of these transactions committed that the newest checkpoint covers, by tid."""
+    """The commits of these transactions that the newest checkpoint records, by tid."""
 
     def read() -> dict[str, CommitMarker]:
         front = parse_log(store.list_log("_d", Kind.PURGE))
@@ -228,7 +230,7 @@ def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> 
     path = names.join(directory, names.committed(tid))
     is_ours = _put_abort(store, path, tid, _new_abort(clock), may_put=lambda: has_start(store, tid, directory))
     if not has_start(store, tid, directory):
-        if is_ours:  # one of another process may be old, and vacuum keeps it
+        if is_ours:  # the marker of another process may be an old one that vacuum keeps
             withdraw(store, path)
         raise decided_long_ago(store, tid)
 
@@ -236,8 +238,8 @@ def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> 
 def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
     """As `abort_transaction`, for many transactions at once. Returns why each is not aborted, or None if it is.
 
-    The caller knows from a listing that they are pending, which may be long ago. So it first looks for their markers by
-    name. It puts all abort markers, and then reads the log once to find those that decide nothing.
+    The caller saw in a listing, perhaps long ago, that they are pending. So this first looks for their markers by name.
+    Then it puts all abort markers, and reads the log once to find those that decide nothing.
     """
     outcomes = _find_ended(store, tids)
     left = [tid for tid in tids if tid not in outcomes]
@@ -259,9 +261,9 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
 
 
 def abort_all(store: Store, clock: Clock, tids: Sequence[str]) -> Iterator[str]:
-    """As `abort_many`, for a caller that needs all of them decided. Yields the tids that it aborted.
+    """As `abort_many`, for a caller that needs all transactions decided. Yields the tids that it aborted.
 
-    The others are committed, or were decided long ago. Raises the error that keeps one of them undecided.
+    The others are committed, or were decided long ago. Raises the error that left a transaction undecided.
     """
     for tid, failure in abort_many(store, clock, tids).items():
         if failure is None:
@@ -271,13 +273,13 @@ def abort_all(store: Store, clock: Clock, tids: Sequence[str]) -> Iterator[str]:
 
 
 def _find_ended(store: Store, tids: Sequence[str]) -> dict[str, DbioError | None]:
-    """Those of the transactions that are decided, with the results of `abort_many`.
+    """The results of `abort_many` for the transactions that are decided already, by tid.
 
     Vacuum purges the start marker first. So if it is gone, and no commit marker is there, the transaction was decided
     long ago: a checkpoint may have forgotten it, and an abort marker would decide it again.
     """
     commits = store.stat_many([*map(names.committed, tids)])
-    starts = store.stat_many([*map(names.started, tids)])  # after them: if one is there, its commit was not purged
+    starts = store.stat_many([*map(names.started, tids)])  # after: if a start is there, its commit was not purged
     ended: dict[str, DbioError | None] = {}
     for tid, decided, started in zip(tids, commits, starts, strict=True):
         if decided and decided.size:
@@ -294,7 +296,7 @@ def _new_abort(clock: Clock) -> CommitMarker:
 def _put_abort(
     store: Store, path: str, tid: str, marker: CommitMarker | None, *, may_put: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Puts this abort marker, unless there is one. Returns whether it is this one. None: puts none, but looks.
+    """Puts this abort marker if no commit marker is there; None only looks. Returns whether the one there is this one.
 
     Raises TransactionStateError if the transaction is committed, or was decided so long ago that it has no marker.
     """
@@ -334,7 +336,7 @@ def _try_abort(store: Store, tid: str, marker: CommitMarker | None, *, makes_roo
 
 def _remove_empty(store: Store, path: str) -> DbioError | None:
     try:
-        store.delete_same(path, b"")  # not what another who aborts has put in its place
+        store.delete_same(path, b"")  # not a marker that another process has put in its place
     except DbioError as error:
         return error
     return None

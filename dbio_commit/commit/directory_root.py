@@ -1,4 +1,4 @@
-"""The directory scope: the markers of each directory decide about that directory, as in DBIO (PROTOCOL.md 11)."""
+"""Commits in the directory scope: each directory's markers decide about it alone, as in DBIO (PROTOCOL.md 11)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -73,7 +73,8 @@ class DirectoryRoot(Root):
             read_own(self.store, names.join(directory, names.committed(terms.tid)), commit_id=terms.commit_id)
 
     def commit(self, request: CommitRequest) -> Commit:
-        """Puts a marker into each directory, as DBIO does, additions first, so that a crash loses nothing."""
+        """Puts a marker into each directory, as DBIO does. Directories that gain files come first, so that a crash
+        loses nothing."""
         terms, rules = request.terms, RULES[request.terms.operation]
         self.check_life(terms)
         self.require_files(terms, request.files)
@@ -150,7 +151,7 @@ class DirectoryRoot(Root):
             )
 
     def abort(self, terms: Terms, paths: Iterable[str]) -> None:
-        """Aborts directory by directory. In directories where it is committed, its files stay."""
+        """Aborts directory by directory. In directories where the transaction is committed, its files stay."""
         paths = list(paths)
         committed: list[str] = []
         for directory in sorted(self._marked | {names.split(path)[0] for path in paths}):
@@ -180,7 +181,7 @@ def left_alone(foreign: Sequence[str]) -> str:
 
 
 def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str, tuple[list[FileInfo], list[str]]]:
-    """By directory, the files that it gains and loses. Directories that gain files come first."""
+    """The files that each directory gains and loses, by directory. Directories that gain files come first."""
     parts: dict[str, tuple[list[FileInfo], list[str]]] = {}
     for file in files:
         parts.setdefault(names.split(file.path)[0], ([], []))[0].append(file)

@@ -1,4 +1,4 @@
-"""What a transaction checks of the files that it adds: their names, partitions, columns and rows.
+"""Checks the files that a transaction adds: their names, partitions, columns and rows.
 
 Pure: the footers of the files were read before.
 """
@@ -11,10 +11,10 @@ from typing import Any
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, SchemaMismatchError
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.request import Terms
+from dbio_commit.data.conditions.proof import refuse_unproven
+from dbio_commit.data.conditions.pruning import value_of
 from dbio_commit.data.fitting import fit
 from dbio_commit.data.footers import Footer
-from dbio_commit.data.proof import refuse_unproven
-from dbio_commit.data.pruning import value_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
@@ -25,7 +25,8 @@ from dbio_commit.protocol.types import is_partition
 
 
 def check_new_path(path: str, tid: str) -> str:
-    """The path of a data file that transaction `tid` adds. An abort deletes the file, so it must be the transaction's.
+    """Returns the path if transaction `tid` may add a data file there. An abort deletes the file, so its name must hold
+    the tid.
 
     Raises InvalidInputError.
     """
@@ -41,7 +42,7 @@ def check_new_path(path: str, tid: str) -> str:
 
 
 class FileChecks:
-    """The checks of one transaction. They remember of which types the given partition values were."""
+    """The checks of one transaction, with the types of the partition values that were given."""
 
     def __init__(self, terms: Terms, url: str) -> None:
         self._terms, self._url = terms, url
@@ -88,7 +89,7 @@ class FileChecks:
         return spell(value, kind)
 
     def _types_after(self, schema: Mapping[str, Any] | None) -> Types:
-        """The types of the partition columns by this schema, if there is one."""
+        """The types of the partition columns by this schema; those of before if it is None."""
         is_known = schema and self._terms.is_table
         return partition_types(schema, self._terms.partition_columns) if is_known else self._types_before
 
@@ -154,7 +155,7 @@ class FileChecks:
     def schema_after(
         self, schema: Mapping[str, Any] | None, footers: Iterable[Footer], staged: Collection[FileInfo]
     ) -> Mapping[str, Any] | None:
-        """The table's columns after the commit: `schema`, or what the columns of the files make of the table's.
+        """The table's columns after the commit: `schema`, or the table's columns with what the files' columns change.
 
         Raises SchemaMismatchError if the columns of the files do not fit, InvalidInputError if the values of a
         partition column are of several types.
@@ -167,7 +168,7 @@ class FileChecks:
             try:
                 found = fit(footers, self._terms.metadata.schema, partition_columns=columns, where=where)
             except SchemaMismatchError:
-                found = fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
+                found = fit(footers, None, partition_columns=columns, where=where)  # an overwrite sets columns
             return self._with_partition_types(found, staged)
         known = self._terms.metadata.schema if schema is None else schema
         found = fit(footers, known, partition_columns=columns, where=where)
@@ -176,7 +177,8 @@ class FileChecks:
     def _with_partition_types(self, schema: Mapping[str, Any], staged: Iterable[FileInfo]) -> Mapping[str, Any]:
         """The columns that `fit` took from files, with types for the partition columns, which files do not have.
 
-        A type stays if all values are of it. Otherwise the given values decide it. Texts are the default.
+        A column keeps its type if all values fit it. Otherwise the types of the given values decide. The default is a
+        text.
         """
         types: dict[str, str] = {}
         before, partitions = self._types_before, [file.partition for file in staged]

@@ -1,6 +1,7 @@
-"""Whether commits since a rewrite read the table could have changed what it does (PROTOCOL.md 9.9).
+"""Refuses a rewrite if other commits, made after it read the table, could have changed its result (PROTOCOL.md 9.9).
 
 This module is about files that were added since. If a file that the rewrite removes is gone, the rewrite fails anyway.
+News are commits with rows that the rewrite should have seen.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from dbio_commit.protocol.state import DataFile, FilesInParts, live_files
 
 
 def check_isolation(isolation: str) -> None:
-    """Raises InvalidInputError for another name."""
+    """Raises InvalidInputError if this is no isolation level."""
     if isolation not in get_args(Isolation):
         raise InvalidInputError(f"isolation {isolation!r:.100} is none of {', '.join(get_args(Isolation))}")
 
@@ -26,11 +27,12 @@ class Read:
     """What a rewrite depends on, for `Transaction.goes_by`."""
 
     tids: frozenset[str]
-    """The tids of the commits that it has seen."""
+    """The tids of the commits that the rewrite has seen."""
     may_match: Callable[[Snapshot], Sequence[DataFile]]
-    """Returns the files of a snapshot that may hold rows which it would have changed, or on which it depends."""
+    """Returns the files of a snapshot that may hold rows which the rewrite would have changed, or on which it
+    depends."""
     isolation: Isolation
-    """What it does about rows that others append meanwhile."""
+    """What the rewrite does about rows that others append meanwhile."""
     check: Callable[[Snapshot], None] = lambda table: None
     """Raises CommitConflictError if the table in the rewrite's turn has changed otherwise than the rewrite allows."""
 
@@ -39,15 +41,15 @@ class Read:
 
 
 def last_erasure_of(table: Snapshot) -> str:
-    """The id of the last erasure before this state, which is the current one; "" for none."""
+    """The id of the table's last erasure; "" for none. `table` is its current state."""
     return table.checkpoint.last_erasure or ""
 
 
 def refuse_erased(last_erasure: str, *, since: str, where: str, then: str) -> None:
-    """Raises CommitConflictError if the last erasure of a table is another one than in an earlier state.
+    """Raises CommitConflictError if `last_erasure` of a table differs from `since`, the one of an earlier state.
 
-    So files that were copied by that state bring no erased rows back. `where` is the table, and `then` says what
-    follows.
+    So copies of files of that state bring no erased rows back. `where` is the table, and `then` is the end of the
+    message.
     """
     if last_erasure != since:
         raise CommitConflictError(
@@ -57,7 +59,7 @@ def refuse_erased(last_erasure: str, *, since: str, where: str, then: str) -> No
 
 
 def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
-    """Raises CommitConflictError if rows came since that the rewrite `tid` might have changed or used.
+    """Raises CommitConflictError if rows came that the rewrite `tid` has not read, and might have changed or used.
 
     `table` is the table in the rewrite's turn.
     """
@@ -74,14 +76,15 @@ def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
 
 
 def _with_paths(table: Snapshot, commits: Sequence[Decided]) -> list[Decided]:
-    """The commits with the paths that matter here. References to transactions stay, if the commit changes rows."""
+    """The commits with the paths that are needed here. A commit that changes rows may still name transactions that it
+    removes."""
     known = {commit.tid for commit in table.news if commit.marker.is_data_change}
     whole = {commit.tid: commit for commit in table.whole([it.tid for it in commits if it.tid not in known])}
     return [whole.get(commit.tid, commit) for commit in commits]
 
 
 def _live_of(table: Snapshot, commits: Sequence[Decided]) -> Snapshot:
-    """The table with only the live files that these commits added. Of a large table, reads what may have them."""
+    """The table with only the live files that these commits added. Of a large table, reads only what may have them."""
     if not isinstance(table.files, FilesInParts):
         tids = {commit.tid for commit in commits}
         return replace(table, files=[file for file in table.files if file.tid in tids] if tids else [])
@@ -91,7 +94,7 @@ def _live_of(table: Snapshot, commits: Sequence[Decided]) -> Snapshot:
 
 
 def _bring_news(commits: Sequence[Decided], read: Read) -> set[str]:
-    """Of commits that came since, oldest first: those with rows that the rewrite should have seen."""
+    """The tids of the news among `commits`, which came after the rewrite's read, and are sorted, oldest first."""
     found = set[str]()
     for commit in commits:
         if not commit.marker.is_data_change:  # such as a compaction: its rows come from the files that it removed
@@ -106,7 +109,7 @@ def _bring_news(commits: Sequence[Decided], read: Read) -> set[str]:
 
 
 def is_blind(commit: Decided) -> bool:
-    """Whether the commit only appends rows, whatever the table has."""
+    """Whether the commit only appends rows, whatever the table holds."""
     info = commit.marker.dbio_commit
     return info.operation == "append" if info else not (commit.marker.removed or commit.forgotten.removed)
 

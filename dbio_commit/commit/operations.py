@@ -1,4 +1,4 @@
-"""The operations. One record for each: whether it takes a turn, whether it sets columns, and what it removes."""
+"""Defines the operations: whether each takes a turn, whether it sets the columns, and which files it removes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +31,12 @@ class Rules:
     """What an operation does to a table."""
 
     needs_state: bool
-    """Whether it depends on the table's state. Then it takes a turn (I7)."""
+    """Whether the operation depends on the table's state. Then it takes a turn (I7)."""
     sets_schema: bool
     """Whether the commit sets the table's columns, whatever they were."""
     removes: "Callable[[CommitRequest, TableState], list[str]]"
-    """Returns the paths of the live files that it removes. Raises CommitConflictError if it cannot be done."""
+    """Returns the paths of the live files that the operation removes. Raises CommitConflictError if it cannot be
+    done."""
 
 
 def _nothing(request: "CommitRequest", table: TableState) -> list[str]:

@@ -66,7 +66,7 @@ class CommitKeywords(BeginKeywords, RetryKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
-    """The options of a commit, checked. Raises InvalidInputError."""
+    """The options of a commit, checked; `note` checks the texts. Raises InvalidInputError."""
 
     app: AppVersion | None = None
     if_match: str | None = None
@@ -77,29 +77,28 @@ class CommitOptions:
 
     def __post_init__(self) -> None:
         check_isolation(self.isolation)
-        self.note(None)
         if type(self.retries) is not int or self.retries < 0:
             raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
         if self.retries and self.if_match is not None:
             raise InvalidInputError("if_match and retries do not go together: what was committed since stays committed")
 
     def note(self, run: SparkRun | None) -> Note:
-        """What the commit records of its caller, which runs in this job of Spark."""
+        """What the commit records of its caller, which runs in this job of Spark. Raises InvalidInputError."""
         return Note(message=self.message, labels=self.labels, run=run)
 
 
-def takes_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def takes_options(function: Callable[_P, _R], *records: type[Any]) -> Callable[_P, _R]:
     """For a function with `**kwargs: Unpack[SomeKeywords]`: `help`, signatures and completion show these options.
 
-    The docstring has the line "Options of the commit: `SomeKeywords`.", where the explanations are put. As for any
-    function, a call with another keyword raises TypeError.
+    The docstring has a line such as "Options of the commit: `SomeKeywords`.", below which the explanations are put. As
+    for any function, a call with another keyword raises TypeError. Options that are fields of the `records` come first.
     """
     own = inspect.signature(function)
     parameters = dict(own.parameters)
     _, given = parameters.popitem()
     (keywords,) = get_args(given.annotation)
     explained = keywords.__annotations__
-    options = [it for it in fields(CommitOptions) if it.name in explained]
+    options = [it for record in (*records, CommitOptions) for it in fields(record) if it.name in explained]
     for it in options:
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters[it.name] = inspect.Parameter(it.name, kind, default=it.default, annotation=it.type)
@@ -119,13 +118,8 @@ def takes_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
     }
     texts = [_item(it.name, *get_args(explained[it.name])[1:]) for it in options]
     doc = inspect.cleandoc(function.__doc__ or "")  # with python -OO there is none
-    shown.__doc__ = doc.replace(placeholder(keywords), "\n".join(["Options of the commit:", "", *texts]))
+    shown.__doc__ = doc.replace(f": `{keywords.__name__}`.", "\n".join([":", "", *texts]))
     return wrapper
-
-
-def placeholder(keywords: type) -> str:
-    """The line of a docstring that stands for the explanations."""
-    return f"Options of the commit: `{keywords.__name__}`."
 
 
 def _item(name: str, text: str) -> str:
@@ -160,10 +154,10 @@ def note_options(options: Mapping[str, str], *, prefix: str = "") -> NoteKeyword
     return found
 
 
-def note_texts(note: NoteKeywords) -> dict[str, str]:
+def note_texts(note: Note) -> dict[str, str]:
     """The options from which `note_options` reads the same."""
-    given = {name: value for name, value in note.items() if value is not None}
-    return {name: json.dumps(dict(it)) if isinstance(it, Mapping) else str(it) for name, it in given.items()}
+    texts = {"message": note.message, "labels": None if note.labels is None else json.dumps(dict(note.labels))}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def app_option(options: Mapping[str, str]) -> AppVersion | None:

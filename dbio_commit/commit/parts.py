@@ -1,4 +1,7 @@
-"""Writes the parts of a root: a part with what is new, and the merges that are due."""
+"""Writes the parts of a root checkpoint: parts with the new rows, and the merges of parts that are due.
+
+The news of a snapshot are the transactions that its checkpoint does not cover.
+"""
 
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
@@ -46,8 +49,8 @@ PICKLED = "no checkpoint was made of this snapshot, which was pickled: take a ne
 
 
 def only_adds(snapshot: Snapshot) -> bool:
-    """Whether the news of the snapshot change nothing of what its checkpoint's parts hold, so that these need not be
-    read for the next one."""
+    """Whether the news change nothing in the parts of the snapshot's checkpoint. Then the next checkpoint can be
+    written without reading these parts."""
     state = snapshot.checkpoint.state
     if state is None or not isinstance(snapshot.files, PartFiles):  # a rebuild has read them already
         return False
@@ -55,18 +58,19 @@ def only_adds(snapshot: Snapshot) -> bool:
 
 
 def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_first: bool = False) -> Checkpoint:
-    """Writes the parts of a new root, which follows the checkpoint of the snapshot. `checkpoint` has its transactions.
-    With `is_first` it follows none: it is the first one of a table that is made from the snapshot.
+    """Writes the parts of `checkpoint`, which follows the snapshot's checkpoint. Returns the root, whose parts hold its
+    transactions.
 
-    Those that are the very objects of `snapshot.transactions`, or of its checkpoint, have not changed. Returns the
-    root, whose parts hold these transactions. Until the root is created, nothing refers to the new parts.
+    Transactions that are the very objects of `snapshot.transactions`, or of its checkpoint, count as unchanged. With
+    `is_first`, the checkpoint follows none: it is the first one of a table that is made from the snapshot. Nothing
+    refers to the new parts until the caller creates the root.
     """
     number, before = checkpoint.number, NO_CHECKPOINT if is_first else snapshot.checkpoint
     old = before.commits if isinstance(before.commits, StoredCommits) else None
     if before.is_root and old is None:
         raise InvalidInputError(PICKLED)
     adds = old is not None and checkpoint.commits is snapshot.transactions
-    # Before the new rows are in memory, since it may read all old ones.
+    # Before the new rows are in memory, since this may read all old ones.
     state = _state_of(snapshot) if adds else state_of(checkpoint.commits, snapshot.layouts)
     known: Sequence[Decided] = old.all if old and not adds else ()
     if old and adds:
@@ -86,7 +90,7 @@ def write_parts(store: Store, snapshot: Snapshot, checkpoint: Checkpoint, *, is_
 
 
 MOST_ROWS_AT_ONCE = 100_000
-"""If a checkpoint that forgets paths adds more rows of files, it writes several parts, each with about this many."""
+"""A checkpoint that forgets paths begins another part after about this many rows of files."""
 
 
 def write_changes(
@@ -100,12 +104,13 @@ def write_changes(
     is_due: bool,
     erases: bool = False,
 ) -> Checkpoint | None:
-    """As `write_parts`, if the next root forgets paths, or if transactions refer to others: slice by slice, in bounded
-    memory. `checkpoint` has no transactions, and the `known_since` of the one before it.
+    """As `write_parts`, for a root that forgets paths, or if transactions remove others by reference. Works slice by
+    slice, in bounded memory: a slice has the paths in one range of keys.
 
-    `gone` has the removed files that are deleted, and the rest is as `condense` takes it. Unless it `is_due`, returns
-    None, and writes nothing, if no path is forgotten. With `erases`, no part of the new root has rows or statistics of
-    forgotten paths: of this checkpoint, or of earlier ones.
+    `checkpoint` has no transactions, and the `known_since` of the one before it. `gone` has the removed files that are
+    deleted; `noted` and `keep_since` are as for `condense`. Unless the checkpoint `is_due`, returns None and writes
+    nothing if no path would be forgotten. With `erases`, no part of the new root has rows or statistics of paths that
+    this checkpoint or an earlier one has forgotten.
     """
     number, before = checkpoint.number, snapshot.checkpoint
     if not isinstance(before.commits, StoredCommits):
@@ -148,7 +153,7 @@ class _Collected:
             self.count += new.files.num_rows
 
     def tables(self) -> tuple[pa.Table, pa.Table | None]:
-        """All rows, and their statistics, if any has some."""
+        """All rows, and their statistics; None if no row has any."""
         files = pa.concat_tables([rows.empty(rows.FILES), *(it.files for it in self._new)])
         known = next((it.statistics for it in self._new if it.statistics is not None), None)
         if known is None:
@@ -172,10 +177,11 @@ def _merged(
     *,
     erases: bool = False,
 ) -> Checkpoint:
-    """The root with the parts of the one before it and with these new ones, after the merges that are due.
+    """The root `checkpoint`, with the parts of the root before it and the parts just `written`, after the merges that
+    are due.
 
-    With `erases`, parts with rows of forgotten paths are merged: first those that lie in several ranges, then those of
-    each range that has such rows. A range without them is not read by the merges, and not written anew.
+    With `erases`, merges leave no row of a forgotten path: first parts that lie in several ranges of keys are divided,
+    then the parts of each range that has such rows are merged. The latter merges neither read nor write other ranges.
     """
     store, number = writer.store, writer.number
     parts = [*before.parts, *written]
@@ -214,7 +220,7 @@ def _merged(
 
 
 def _state_of(snapshot: Snapshot) -> State:
-    """What the files of the snapshot add up to."""
+    """The totals of the snapshot's files, for its next checkpoint."""
     files = snapshot.files
     assert isinstance(files, PartFiles)
     return State(
@@ -227,7 +233,7 @@ def _state_of(snapshot: Snapshot) -> State:
 
 
 def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
-    """What the files of these transactions add up to."""
+    """The totals of the files of these transactions, for a checkpoint."""
     live = live_files(commits)
     added = {path for commit in commits for path in commit.marker.added}
     return State(
@@ -241,8 +247,8 @@ def state_of(commits: Sequence[Decided], layouts: Collection[Layout]) -> State:
 
 
 class PartWriter:
-    """Writes the parts of one checkpoint. If its block fails, as it does if an erasure has purged what the block reads,
-    it deletes every object that it has put, or may have put."""
+    """Writes the parts of one checkpoint. If its `with` block raises a DbioError, deletes every object that it may have
+    put. The block fails, for example, if an erasure has purged a part that it reads."""
 
     def __init__(self, store: Store, number: int) -> None:
         self.store, self.number = store, number
@@ -258,7 +264,8 @@ class PartWriter:
     def write(
         self, kind: PartKind, pieces: Iterable[Piece], *, since: int | None = None, until: int | None = None
     ) -> list[Part]:
-        """Writes a part for each piece that has rows. They are of this checkpoint alone, or of `since` to `until`."""
+        """Writes a part for each piece that has rows, and returns these parts. Their rows are of the checkpoints
+        `since` to `until`, by default of this one."""
         found: list[Part] = []
         since, until = since or self.number, until or self.number
         for piece in pieces:
@@ -295,9 +302,10 @@ def put_part(store: Store, name: str, body: bytes) -> None:
 
 
 def _still_there(before: Checkpoint, log: Log) -> list[Dropped]:
-    """The parts of earlier roots, with the times at which they were dropped, as far as their objects were listed.
+    """The dropped parts of earlier roots that are still listed, with the times at which they were dropped.
 
-    A part stays as long as an object of any part of the same merge is listed. A rebuild takes back only whole merges.
+    A part also stays while an object of another part of the same merge is listed, because a rebuild undoes only whole
+    merges.
     """
     root = log.checkpoints.get(before.number)
     listed = {_merge_of(it) for it in before.dropped if not log.parts.keys().isdisjoint(it.part.objects)}

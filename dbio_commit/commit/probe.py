@@ -1,4 +1,4 @@
-"""The proof that a store has put-if-absent: of several calls that create the same object at once, one succeeds.
+"""Proves that a store has put-if-absent: of several calls that create the same object at once, one succeeds.
 
 On a store that ignores the condition, all succeed. On a store that checks first and then writes, several do.
 """
@@ -8,7 +8,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.descriptor import decode_descriptor
 from dbio_commit.store import Store
 
-_PROBED: set[str] = set()  # the identities that this process has proved; every write opens a new store
+_PROBED: set[str] = set()  # identities of stores that this process has proved; every write opens a new store
 _REFUSES = "refuses: "
 """Prefix in `_PROBED` of the identity of a store that only `prove_store` has proved."""
 
@@ -44,7 +44,7 @@ def race(store: Store, path: str, body: bytes) -> bool:
 
 
 def prove_store(store: Store) -> None:
-    """The same proof for callers that decide about the transactions of others in an existing table. Changes nothing.
+    """Proves the store for callers that decide other writers' transactions in an existing table. Changes nothing.
 
     It creates the descriptor again, with the same body: that is refused, or makes no difference. A race needs an object
     that does not exist yet, so only writers make one. Raises UnsupportedStoreError, ObjectNotFoundError if there is no

@@ -1,4 +1,4 @@
-"""Finds out who makes a transaction, and checks what its caller says of it.
+"""Collects who makes a transaction, and checks the message and labels of its caller.
 
 Nothing comes from the environment or from command lines, which may hold secrets. What looks like a secret is left out
 of all texts.
@@ -46,7 +46,7 @@ class SparkRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """The message and the labels of a commit, by its caller, and the Spark application and job that it runs in."""
+    """The message and the labels that the caller gives a commit, and the Spark application and job that it runs in."""
 
     message: str | None = None
     labels: Labels | None = None
@@ -57,7 +57,7 @@ class Note:
 
 
 def check_note(message: str | None, labels: Labels | None) -> None:
-    """Raises InvalidInputError for a message or labels that are too long, or no texts."""
+    """Raises InvalidInputError for a message or labels that are too long, or that are not texts."""
     if message is not None and not isinstance(message, str):
         raise InvalidInputError(f"message={message!r:.100} is not a text")
     if message is not None and _bytes(message) > MOST_MESSAGE:
@@ -83,7 +83,8 @@ NO_NOTE = Note()
 
 
 def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
-    """The note, and who makes the transaction, unless the table's settings or the environment switch that off.
+    """The note, and who makes the transaction, unless the table's settings or the environment switch the latter off.
+    None if nothing is left.
 
     Raises InvalidInputError for an environment variable that cannot be read.
     """
@@ -103,7 +104,7 @@ def provenance_of(note: Note, settings: Settings | None) -> Provenance | None:
 
 
 def allowed(by: Provenance | None, settings: Settings | None) -> Provenance | None:
-    """What a commit marker may record of it: only what the caller said, if the table's settings switch the rest off."""
+    """The provenance that a commit marker may record: only the note, if the table's settings switch the rest off."""
     if by is None or not _is_off(settings):
         return by
     said = said_in(by)
@@ -133,7 +134,7 @@ def _say(by: Provenance, note: Note) -> Provenance:
 
 
 def _clean(text: str | None, most: int, *, keep: str = "") -> str | None:
-    """The text without secrets, as printable UTF-8, and cut if it is too long then; None if nothing is left."""
+    """The text without secrets, as printable UTF-8, cut to `most` bytes; None if nothing is left."""
     if not text:
         return None
     return cut(visible(redact(text, secrets_of_clients()), keep=keep), most) or None

@@ -1,4 +1,4 @@
-"""What a transaction is given when it begins (`Terms`), and what it would commit (`CommitRequest`)."""
+"""Defines what is settled when a transaction begins (`Terms`), and what it would commit (`CommitRequest`)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operat
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema
-from dbio_commit.protocol.markers.start import App, Begun
+from dbio_commit.protocol.markers.start import App, StartMarker
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings, bare_columns
@@ -36,10 +36,11 @@ class Terms:
     must_be_empty: bool
     """Whether it may only commit to a table that has no commits yet."""
     if_match: str | None = None
-    """It commits only if no data has changed since the state with this etag (`etag.etag_of`); None: in any state."""
+    """The transaction commits only if no data has changed since the state with this etag (`etag.etag_of`); None: in any
+    state."""
     last_erasure: str | None = None
-    """Of a write that brings removed files back: it commits only if this is still the last erasure, "" for none. None
-    for any other write."""
+    """For a write that brings removed files back: the last erasure, "" for none. It commits only if there is no later
+    one. None for any other write."""
     commit_id: str
     job: str
     """A random uuid in the name of each data file, as in DBIO's names."""
@@ -75,12 +76,13 @@ class Terms:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it commits only to a table that is as it was asked for."""
+        """Whether it commits only to a table without commits, or with a given etag."""
         return self.must_be_empty or self.if_match is not None
 
     @property
     def takes_turn(self) -> bool:
-        """Whether it commits only under a turn (I7). If not, it is an append, and blind if it keeps the columns."""
+        """Whether it commits only in a turn (I7). If not, it is an append. One that keeps the columns is blind: it
+        takes no turn."""
         return bool(RULES[self.operation].needs_state or self.app or self.is_conditional or self.sets)
 
     @property
@@ -89,7 +91,7 @@ class Terms:
         if self.origin is None:
             return b""
         return encode(
-            Begun(
+            StartMarker(
                 table_id=self.origin.table_id,
                 app=self.app,
                 takes_turn=self.takes_turn,
@@ -123,7 +125,7 @@ class CommitRequest:
     rewritten: Collection[str] = ()
     """In a rewrite: the live files that it removes."""
     whole: Collection[str] | None = None
-    """In a rewrite with files of changes: the files, added and removed, of which every row came or went."""
+    """In a rewrite with change files: the files, added or removed, whose rows were all added or all removed."""
     clustered: Sequence[str] = ()
     """In a rewrite: the columns by whose values its rows are divided among `files`."""
     read: "Read | None" = None
@@ -133,15 +135,15 @@ class CommitRequest:
     counted: Mapping[str, int] = field(default_factory=dict)
     """More metrics, from the writers of the files."""
     provenance: Provenance | None = None
-    """Who makes the commit, and what its caller says of it; None if that is not recorded."""
+    """Who makes the commit, and its message and labels; None if that is not recorded."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
     beside: Callable[[Settings | None], object] | None = None
-    """Is called beside the last request of the commit, with the settings of the table, if these say what follows it."""
+    """Called with the table's settings, beside the last request of the commit, if these settings publish the table."""
 
     @property
     def data_files(self) -> list[FileInfo]:
-        """The `files` that hold rows of the table. The others are files of changes."""
+        """The `files` that hold rows of the table. The others are change files."""
         return [file for file in self.files if not self._has_changes(file)]
 
     def _has_changes(self, file: FileInfo) -> bool:
@@ -178,7 +180,8 @@ class CommitRequest:
         turn: int | None = None,
         metadata: Metadata | None = None,
     ) -> CommitMarker:
-        """The commit marker for these files. `metadata` is the table's after the commit, `origin` is current."""
+        """The commit marker for these files. `metadata` is the table's after the commit, `origin` is its current
+        one."""
         return CommitMarker(
             added=[file.path for file in files],
             removed=[*removed, *(file.path for file in files if self._has_changes(file))],

@@ -1,4 +1,4 @@
-"""The interface of both scopes: what a transaction asks of a table, or of a directory without a descriptor."""
+"""Defines `Root`, by which a transaction writes to a table, or to a directory without a descriptor."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -25,31 +25,32 @@ class Target:
     """What a transaction will write to."""
 
     scope: Scope | None
-    """None if nothing is there yet."""
+    """The scope; None if nothing is there yet."""
     origin: Origin | None = None
-    """Which table it is. None if it is not a table, or not yet."""
+    """Which table this is. None in the directory scope, and if nothing is there yet."""
     partition_columns: Layout | None = None
-    """None if nothing determines them yet."""
+    """The partition columns; None if nothing determines them yet."""
     metadata: Metadata = NO_METADATA
     looked: Moment | None = None
-    """All this was so at this moment or later."""
+    """A moment before these facts were read. None in the directory scope."""
 
     @property
-    def is_table(self) -> bool:
-        """Whether it is, or becomes, a table with a descriptor, whose commits record its columns."""
+    def records_columns(self) -> bool:
+        """Whether the target is, or becomes, a table with a descriptor, whose commits record its columns."""
         return self.scope is not Scope.DIRECTORY
 
 
 MAX_LIFE_S = 7 * 24 * 3600.0
-"""No transaction commits when it is older. Abort markers are kept longer, so a late writer always finds its own."""
+"""No transaction commits at a greater age, in s. Abort markers are kept longer, so a late writer always finds the one
+of its transaction."""
 
 _log = get_logger(__name__)
 
 
 class Root(ABC):
-    """Where the markers that decide are. A transaction keeps the kind that it began with (`roots.KINDS`).
+    """The place of the markers that decide. A transaction keeps the kind of root with which it began (`roots.KINDS`).
 
-    The calls need no read before them, and list no more than they say.
+    The caller need not read anything before a call.
     """
 
     scope: ClassVar[Scope]
@@ -59,9 +60,9 @@ class Root(ABC):
 
     @abstractmethod
     def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
-        """A tid that no other transaction has. `begun` is the body of its start marker.
+        """Returns a tid that no other transaction has. `begun` is the body of its start marker.
 
-        Raises CommitConflictError if the target has changed. A `layout` of None accepts any.
+        Raises CommitConflictError if the target has changed. A `layout` of None accepts any partition columns.
         """
 
     @abstractmethod
@@ -83,11 +84,12 @@ class Root(ABC):
 
     @abstractmethod
     def raise_if_aborted(self, terms: Terms, directory: str) -> None:
-        """Raises TransactionAbortedError if it was aborted, so that its files in the directory may be deleted."""
+        """Raises TransactionAbortedError if the transaction was aborted, so that its files in the directory may be
+        deleted."""
 
     @abstractmethod
     def commit(self, request: CommitRequest) -> Commit:
-        """Decides the transaction. The result may be `skipped`, or what another copy of it has committed.
+        """Decides the transaction. The result may be `skipped`, or the commit of another copy of the transaction.
 
         Raises CommitConflictError, TransactionAbortedError, CommitStateUnknownError, StoreError.
         """
@@ -99,13 +101,13 @@ class Root(ABC):
         Raises TransactionStateError if it is committed.
         """
 
-    # --- both -----------------------------------------------------------------------------------------------------
+    # --- both scopes ----------------------------------------------------------------------------------------------
 
     def age_s(self, terms: Terms) -> float:
         return self.clock.seconds_since(terms.began)
 
     def require_files(self, terms: Terms, files: Sequence[FileInfo]) -> None:
-        """Before a marker names new files: checks on a disk that they are there, as they were written.
+        """Checks, on a disk, that new files are there as they were written. Called before a marker names them.
 
         Raises UnsupportedStoreError if they are not: executors may have other disks. Raises TransactionAbortedError if
         they are gone because the transaction was aborted.

@@ -1,4 +1,4 @@
-"""The two kinds of `Root`, by scope, and the abort of a transaction of any writer."""
+"""Chooses the kind of `Root` by scope, and aborts a transaction of any writer."""
 
 from collections.abc import Mapping
 
@@ -21,9 +21,9 @@ KINDS: Mapping[Scope, type[TableRoot] | type[DirectoryRoot]] = {
 
 
 def abort_pending(store: Store, clock: Clock, tid: str) -> None:
-    """Aborts a transaction of any writer, in a table that was dropped, too.
+    """Aborts a transaction of any writer, also in a table that was dropped.
 
-    Raises InvalidInputError if nothing is known of the tid, TransactionStateError if it is committed.
+    Raises InvalidInputError if no marker has this tid, TransactionStateError if the transaction is committed.
     """
 
     def abort() -> None:

@@ -1,4 +1,4 @@
-"""What a commit makes of the table: its columns and settings, and whether what the writer saw still holds. Pure."""
+"""Computes a table's columns and settings after a commit. Refuses commits with an outdated view of them. Pure."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -17,7 +17,8 @@ from dbio_commit.protocol.state import Metadata
 
 
 def metadata_after(request: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
-    """The table's columns and settings after the commit. `before` is as of `turn`, or as of the commit's own turn.
+    """The table's columns and settings after the commit. `turn` is the commit's own, or that of `before` if it takes
+    none.
 
     Raises CommitConflictError if another commit has changed what the transaction depends on since it began,
     InvalidInputError if new columns take too many bytes.
@@ -42,7 +43,7 @@ def _refuse_other_constraints(request: CommitRequest, current: Metadata, *, wher
 
 
 def _schema_after(request: CommitRequest, current: Mapping[str, Any] | None, *, where: str) -> Mapping[str, Any] | None:
-    """The columns after the commit: some operations set their own, the others change those that they have seen."""
+    """The columns after the commit. Some operations set them; the others change the columns that they have seen."""
     if request.schema is None:
         return current
     if RULES[request.terms.operation].sets_schema:
@@ -92,7 +93,8 @@ def find_misfit(written: Schema | None, table: Schema | None, layout: Layout) ->
 
 
 def has_new_columns(request: CommitRequest) -> bool:
-    """Whether the turn of the commit says that it gives the table columns that earlier files may not fit."""
+    """Whether earlier files may not fit the columns that the commit gives the table. Its turn records this
+    (`Turn.new_columns`)."""
     known = request.terms.metadata.schema
     return gives_other_columns(request, known) or (
         known is None and request.schema is not None and RULES[request.terms.operation].sets_schema
@@ -100,12 +102,12 @@ def has_new_columns(request: CommitRequest) -> bool:
 
 
 def ends_appends(request: CommitRequest, current: Schema | None) -> bool:
-    """Whether the commit must first abort blind appends that have begun. If its turn does not say so, it fails."""
+    """Whether the commit must first abort blind appends that have begun. It fails if its turn does not record this."""
     return has_new_columns(request) and gives_other_columns(request, current)
 
 
 def gives_other_columns(request: CommitRequest, before: Schema | None) -> bool:
-    """Whether files that fit these columns may not fit the table after the commit, which only an overwrite does."""
+    """Whether files that fit the columns `before` may not fit those after the commit. True only for an overwrite."""
     after, layout = request.schema, request.terms.partition_columns
     if before is None or after is None or not RULES[request.terms.operation].sets_schema:
         return False
@@ -113,7 +115,7 @@ def gives_other_columns(request: CommitRequest, before: Schema | None) -> bool:
 
 
 def refuse_unread(table: Snapshot, removed: Collection[str], after: Metadata, *, layout: Layout) -> None:
-    """Raises InvalidInputError if a partition column gets a type that the values of files that stay do not have."""
+    """Raises InvalidInputError if a partition column gets a type that cannot hold the values of files that stay."""
     types = partition_types(after.schema, layout)
     if types == partition_types(table.schema, layout) or len(removed) == len(table.files):
         return

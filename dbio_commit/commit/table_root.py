@@ -1,4 +1,4 @@
-"""The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
+"""Commits in the table scope: one descriptor and one log at the root decide about the table (PROTOCOL.md 8 and 9)."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -41,16 +41,9 @@ from dbio_commit.log.listing import (
     refuse_other_table,
     unread,
 )
-from dbio_commit.log.metadata import (
-    Seen,
-    forget_holder,
-    free_turn,
-    look_at_table,
-    look_at_turns,
-    remember_metadata,
-    remembered_id,
-)
+from dbio_commit.log.metadata import look_at_table, look_at_turns
 from dbio_commit.log.object_cache import holding
+from dbio_commit.log.seen import Seen, forget_holder, free_turn, remember_metadata, remembered_id
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.protocol import names
@@ -69,10 +62,10 @@ from dbio_commit.protocol.state import Metadata
 from dbio_commit.store import Store
 
 YOUNG_S = 60.0
-"""Vacuum purges no markers of a transaction that is younger, even if another copy of it has committed."""
+"""Vacuum purges no markers of a transaction that is younger, in s, even if another copy of it has committed."""
 
 AHEAD_BYTES, AHEAD_MARKERS = 8 * 1024**2, 200
-"""If checkpoint and markers that a writer has not read are more than this, it reads them before it has its turn."""
+"""A writer that has more bytes or markers to read than this reads them before it has its turn."""
 
 _TIDS_TO_TRY = 10
 
@@ -80,7 +73,7 @@ _T = TypeVar("_T")
 
 
 class TableRoot(Root):
-    """A table with a descriptor. Reads use the log as it was listed when the root was opened, or list it."""
+    """A table with a descriptor."""
 
     scope = Scope.TABLE
     refer_above = MAX_BYTES
@@ -96,12 +89,12 @@ class TableRoot(Root):
 
         Raises TableExistsError if `must_be_empty` and there are commits.
         """
-        seen = self._look()
+        seen = look_at_table(self.store, self.clock)
         while seen and seen.new_layout_by:
             wait_for_layout(self.store, self.clock, seen.new_layout_by)
             forget_holder(self.store, self.clock)
             looked = self.clock.moment()
-            seen = self._look()
+            seen = look_at_table(self.store, self.clock)
         if seen is None:
             return None
         if must_be_empty and self._snapshot_now().tids:
@@ -113,9 +106,6 @@ class TableRoot(Root):
             metadata=seen.metadata,
             looked=looked,
         )
-
-    def _look(self) -> Seen | None:
-        return look_at_table(self.store, self.clock, self._snapshot_now)
 
     def _snapshot_now(self) -> Snapshot:
         return table_now(self.store, self.clock, TableLog.snapshot)
@@ -135,7 +125,7 @@ class TableRoot(Root):
         """
         seen = None
         with suppress(TableNotFoundError):
-            seen = self._look()
+            seen = look_at_table(self.store, self.clock)
         if seen and _is_same_table(origin, seen.descriptor.id) and _is_by(layout, seen):
             return
         self.store.delete_many([names.started(tid)])
@@ -145,7 +135,7 @@ class TableRoot(Root):
         )
 
     def mark(self, terms: Terms, directory: str) -> None:
-        """The start marker was put at the root by `claim`, or the first task puts it now."""
+        """Puts the start marker at the root, unless `claim` or an earlier call did."""
         if terms.unclaimed is None or self._claimed == terms.tid:
             return
         if not any(self._put_start(terms) for _ in range(PUT_ATTEMPTS)):
@@ -177,7 +167,8 @@ class TableRoot(Root):
             )
 
     def confirm(self, terms: Terms) -> None:
-        """Needs no look if the transaction is young: a drop lists files a minute after it aborted what is pending."""
+        """Needs no look if the transaction is young: a drop lists files a minute after it aborted pending
+        transactions."""
         if self._is_young(terms):
             return
         started, decided = self.store.stat_many([names.started(terms.tid), names.committed(terms.tid)])
@@ -263,10 +254,10 @@ class TableRoot(Root):
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
 
     def _metadata_if_blind(self, request: CommitRequest) -> Metadata | None:
-        """What a blind append records of the table as it is now. None for a commit that takes a turn.
+        """The table's current columns and settings, for a blind append to record. None for a commit that takes a turn.
 
         The look comes after the start marker. So either it shows the turn of an overwrite, or the overwrite finds the
-        start marker before it gives the table other columns, and aborts the transaction. Raises CommitConflictError if
+        start marker, and aborts the transaction before it gives the table other columns. Raises CommitConflictError if
         the files do not fit the table any more.
         """
         terms = request.terms
@@ -277,7 +268,7 @@ class TableRoot(Root):
             self._look_at_descriptor(terms)
             return terms.metadata
         if seen.holder and seen.holder.new_columns:
-            return None  # waits for it
+            return None  # the commit waits for this holder
         return metadata_after(request, seen.metadata, seen.metadata.turn, where=self.store.url)
 
     def _refuse_outdated(self, request: CommitRequest) -> None:
@@ -286,19 +277,19 @@ class TableRoot(Root):
             metadata_after(request, seen.metadata, seen.metadata.turn, where=self.store.url)
 
     def _seen_now(self, terms: Terms) -> Seen | None:
-        """None if the table has gone: the transaction is or will be aborted."""
+        """The table now. None if it has gone: the transaction is or will be aborted."""
         with suppress(TableNotFoundError):
-            return look_at_turns(self.store, self.clock, terms.origin, self._snapshot_now) if terms.origin else None
+            return look_at_turns(self.store, self.clock, terms.origin) if terms.origin else None
         return None
 
     def _look_at_descriptor(self, terms: Terms) -> Origin | None:
-        """The origin with the time of the descriptor. Raises CommitConflictError if the table has gone."""
+        """The transaction's origin, with the descriptor's time. Raises CommitConflictError if the table has gone."""
         log = parse_log(self.store.stat_log(names.DESCRIPTOR).values())
         refuse_other_table(self.store, log, terms.origin)
         return terms.origin and log.descriptor and terms.origin._replace(dated=log.descriptor.modified)
 
     def _refuse_gone(self, tid: str, origin: Origin | None) -> None:
-        """After the commit marker was put: checks that the table was not moved or removed before, so that it counts.
+        """Checks that the table was not moved or removed before the commit marker was put, so that the marker counts.
 
         Raises CommitConflictError if the table has gone and the marker was withdrawn. Raises CommitStateUnknownError if
         the marker is not there, either, or if it is not known whether it counts.
@@ -316,7 +307,7 @@ class TableRoot(Root):
             raise unknown(self.store, path, error) from error
 
     def _is_nowhere(self, path: str, log: Log) -> bool:
-        """Whether the commit marker at this path belongs to no table, since its table is not here."""
+        """Whether the commit marker is at this path, and no table is here to which it belongs."""
         if self._in_doubt or self.store.stat_many([path]) == [None]:
             return False  # it may have moved along with its table
         left = [] if log.descriptor else [entry.path for entry in self.store.list_log()]
@@ -368,11 +359,12 @@ class TableRoot(Root):
         return request.marker(request.files, removed, metrics, now=now, origin=origin, turn=turn, metadata=metadata)
 
     def _is_young(self, terms: Terms) -> bool:
-        """Whether it is so young that vacuum cannot have purged any of its markers."""
+        """Whether the transaction is so young that vacuum cannot have purged any of its markers."""
         return self.clock.is_within(terms.began, YOUNG_S)
 
     def _find_earlier(self, terms: Terms) -> CommitMarker | None:
-        """What another copy of the transaction has committed before this one. None if this one may still commit."""
+        """The commit marker of another copy of the transaction that committed before. None if this one may still
+        commit."""
         is_over = self.age_s(terms) > MAX_LIFE_S
         if self._is_young(terms) and not is_over:
             return None
@@ -414,12 +406,12 @@ class TableRoot(Root):
                 if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.transactions):
                     if table.log.last_turn <= turn:
                         return turn, table
-                    continue  # vacuum overtook the listing, which showed too few turns: ours is long past
+                    continue  # vacuum overtook the listing, which showed too few turns: this one is long past
             if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):
                 return found
 
     def _free_turn(self, terms: Terms) -> int | None:
-        """The next turn, if it was free not long ago; None if that is not known."""
+        """The next turn, if it was free within the last TRUST_S; None if that is not known."""
         if terms.creates and self.clock.is_within(terms.began, TRUST_S):
             return 1
         return free_turn(self.store, self.clock, terms.origin, within_s=TRUST_S)
@@ -429,12 +421,13 @@ class TableRoot(Root):
         try:
             return self._snapshot_now()
         except TableNotFoundError:
-            withdraw(self.store, names.turn(turn))  # alone, it would show that a table has lost its descriptor
+            withdraw(self.store, names.turn(turn))  # a turn alone would show that a table has lost its descriptor
             self._look_at_descriptor(terms)
             raise
 
     def _reader_ahead(self) -> Callable[[Log], None]:
-        """A function that reads before the turn what a snapshot would, if it is much. Others wait for a held turn."""
+        """Returns a function that reads checkpoint and markers before the turn, if they are large: others wait for a
+        held turn."""
         had = set[Entry]()
 
         def read_ahead(log: Log) -> None:
@@ -474,7 +467,7 @@ def _is_by(layout: Layout | None, seen: Seen) -> bool:
 
 
 def _claim_tid(store: Store, clock: Clock, begun: bytes) -> str:
-    """A tid that nobody else has. Once a process, this also proves that the store has put-if-absent."""
+    """A tid that nobody else has. Once in each process, this also proves that the store has put-if-absent."""
     for _ in range(_TIDS_TO_TRY):
         tid = new_tid(clock)
         if create(store, names.started(tid), begun):

@@ -1,6 +1,7 @@
-"""A transaction from its first staged file to its decision: stage, commit, abort.
+"""Stages the files of a transaction, and commits or aborts it.
 
-`begin` begins it, and `table_root` or `directory_root` decides it. `file_checks` checks its files. No Spark in here.
+`begin` makes the transaction, and `table_root` or `directory_root` decides it. `file_checks` checks its files. No Spark
+in here.
 """
 
 from collections import Counter
@@ -93,7 +94,7 @@ class Transaction:
         self._read: Read | None = None
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
-        self._refused: AccessDeniedError | None = None  # the answer to its commit
+        self._refused: AccessDeniedError | None = None  # the store's answer to the commit
         self._attempt = context.clock.random_bits(31)  # so that copies that are resumed elsewhere take other names
 
     def __repr__(self) -> str:
@@ -157,17 +158,17 @@ class Transaction:
         self._root.require_files(self.terms, [file for file in self._staged.values() if file is not None])
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Of a "rewrite": the commit removes these live files. Paths are relative to the root of the table."""
+        """In a "rewrite": the commit removes these live files. Paths are relative to the root of the table."""
         self._require_open("remove files")
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
         self._removed.update([paths] if isinstance(paths, str) else paths)
 
     def record_changes(self, whole: Iterable[str]) -> None:
-        """Of a "rewrite": change files among the added files record which rows were added and removed.
+        """In a "rewrite": change files among the added files record which rows were added and removed.
 
-        `whole` are the paths of those other files, added or removed, of which all rows were added or removed. Each file
-        that is not named also has rows that did not change. Change files have names that begin with `cdc-`.
+        `whole` are the paths of the other files whose rows were all added, or all removed. Each file that is not named
+        also has rows that did not change. Change files have names that begin with `cdc-`.
         """
         self._require_open("record changes")
         if self.terms.operation != "rewrite":
@@ -175,12 +176,13 @@ class Transaction:
         self._whole = (self._whole or set()) | set(whole)
 
     def record_clustering(self, columns: Sequence[str]) -> None:
-        """Of a "rewrite": its rows are divided among the added files by the values of these columns."""
+        """In a "rewrite": its rows are divided among the added files by the values of these columns."""
         self._require_open("record columns")
         self._clustered = columns
 
     def record_copies(self, *, restored: int | None = None, doubtful: int = 0) -> None:
-        """Of the new files: how many a restore has copied, and how many are copies of doubtful files (`doubtful`)."""
+        """Records how many of the new files a restore has copied, and how many are copies of doubtful files
+        (`doubtful`)."""
         self._require_open("record copies")
         self._copies = {
             **({} if restored is None else {RESTORED_FILES: restored}),
@@ -188,7 +190,7 @@ class Transaction:
         }
 
     def vouch_for_rows(self) -> None:
-        """The caller has checked that the rows of its files keep the table's constraints.
+        """Says that the caller has checked the rows of its files: they keep the table's constraints.
 
         Without this, the commit looks at the statistics of the files, and refuses files whose statistics prove nothing.
         """
@@ -196,14 +198,15 @@ class Transaction:
         self._rows_are_checked = True
 
     def goes_by(self, read: Read) -> None:
-        """Of a "rewrite": it commits only if the rows that it depends on have not changed, as `read` says."""
+        """In a "rewrite": it commits only if the rows that it depends on, given by `read`, have not changed."""
         self._require_open("say what was read")
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} reads no rows")
         self._read = read
 
     def overwrite_partition(self, partition: Mapping[str, Given | None]) -> None:
-        """Of "overwrite_partitions": the live files in this partition go, even if no file is written there.
+        """In an "overwrite_partitions": the commit removes the live files in this partition, even if no file is written
+        there.
 
         Values for fewer than all partition columns name all partitions below. Without a call of this, the partitions
         that get new files are overwritten. A text may also be the text in a directory's name, whatever the column's
@@ -227,10 +230,10 @@ class Transaction:
         )
 
     def keep_partitions(self) -> None:
-        """The new files copy rows of files that the table has, or had, in the same partitions.
+        """Says that the new files copy rows of files that the table has, or had, in the same partitions.
 
-        So their directories may have the names of those partitions as they are. Without this, the names must have
-        canonical texts.
+        Then their directories may keep the names of those partitions. Without this, the names must have canonical
+        texts.
         """
         self._require_open("keep partitions")
         self._checks.keeps_partitions = True
@@ -248,7 +251,7 @@ class Transaction:
         """Makes all new files live, and removes the removed ones, at once.
 
         `schema` are the table's columns after the commit, as Spark's JSON; without it, they come from the footers of
-        the new files. `metrics` are recorded beside the commit's own; those by which readers decide are refused.
+        the new files. `metrics` are recorded beside the commit's own; those on which readers rely are refused.
         The message replaces the one that was given when the transaction began, and the labels add to its labels.
 
         Options of the commit: `NoteKeywords`.
@@ -289,7 +292,7 @@ class Transaction:
         began_s: float,
         after: "_After",
     ) -> CommitRequest:
-        """What it commits, with its files complete, and checked."""
+        """The request to commit, with all files complete and checked."""
         files = self._complete_files()
         schema = self._checks.schema_after(decode_schema(pack_schema(schema)), self._footers.values(), files)
         self._checks.check_partitions(files, schema, self._footers)
@@ -312,7 +315,8 @@ class Transaction:
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
-        """Notes whether a commit that raises an error may be decided, and aborts if nothing can be."""
+        """Handles an error of the commit: records an unknown outcome, leaves the transaction open after a StoreError,
+        or aborts."""
         try:
             yield
         except StoreError as error:
@@ -425,9 +429,10 @@ class Transaction:
         return [info for info in self._staged.values() if info is not None]
 
     def _with_ids(self) -> dict[str, int]:
-        """The metrics of new files with field ids, by which readers of Iceberg find columns.
+        """The metrics that count new files with field ids, by which readers of Iceberg find columns.
 
-        Files that nobody looked at are those of dbio's writers, which give them ids if the table is published so.
+        Files whose footers were not read are those of dbio's writers, which give them ids if the table is published as
+        Iceberg.
         """
         found = Counter(footer.ids for footer in self._footers.values())
         if gives_field_ids(self.terms.metadata.settings):
@@ -452,7 +457,8 @@ class Transaction:
 
 
 class _After:
-    """What follows the commit. It may look beside the last request of the commit, before that is known to stand."""
+    """The work after the commit (`FollowUp`). It may look beside the last request of the commit, which may still
+    fail."""
 
     def __init__(self, context: WriteContext) -> None:
         self._context = context
@@ -463,7 +469,7 @@ class _After:
         return self._rest
 
     def go_on(self, settings: Settings | None) -> None:
-        """Does the rest, and looks first if nobody has."""
+        """Does the rest. Looks first if `look` was not called."""
         (self._rest or self.look(settings))()
 
 

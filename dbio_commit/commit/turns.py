@@ -1,4 +1,7 @@
-"""Turns: transactions that depend on the table's state are decided one after the other (I7)."""
+"""Takes turns: transactions that depend on the table's state are decided one after the other (I7).
+
+The holder of a turn is the transaction that took it.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,7 +16,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction
-from dbio_commit.log.listing import has_start, read_begun, read_last_turn, read_markers, read_turn, refuse_other_table
+from dbio_commit.log.listing import has_start, read_last_turn, read_markers, read_start, read_turn, refuse_other_table
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -26,17 +29,17 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
 LEASE_S = 60.0
-"""How long a waiter watches an undecided holder of the turn before it aborts the holder, at the least, in s."""
+"""The least time, in s, for which a waiter watches an undecided holder before it aborts the holder."""
 
 MOST_LEASES = 16
-"""The longest lease, as a multiple of LEASE_S, after others were aborted in their turns. It is shorter than the half
-hour after which vacuum purges the turns that show this."""
+"""The longest lease, as a multiple of LEASE_S, after holders were aborted (`_lease_s`). It is shorter than the half
+hour after which vacuum purges the turns that show these aborts."""
 
 _UNSEEN_S = 1.0
 """The pause before the next attempt, if a turn is taken and a listing of a disk has missed it."""
 
 _TURNS_BACK = 20
-"""How many earlier turns a waiter looks at, at the most."""
+"""The most earlier turns that a waiter looks at."""
 
 TRUST_S = 50.0
 """How long a transaction trusts what it read of the table before it claimed its tid."""
@@ -45,8 +48,8 @@ SETTLE_S = TRUST_S + 11.0
 """After this time, a writer that read the table before a change has claimed its tid, or reads the table again."""
 
 LOOK_S = LEASE_S / 30
-"""The most that one look counts toward the lease. A waiter that slept did not watch, and if a look takes long, so does
-the holder's own work."""
+"""The most that one look counts toward the lease, in s. A waiter that slept did not watch. If a look takes long, so
+does the holder's own work."""
 
 _log = get_logger(__name__)
 
@@ -66,11 +69,14 @@ def take_turn(
 
     None if the transaction `tid` is decided already. The turn ends when the transaction is decided. A holder that stays
     undecided for the lease is aborted. While a turn with `new_layout` is undecided, no transaction begins; while one
-    with `new_columns` is undecided, no blind append commits. `free` is the next turn if all earlier ones were seen
-    decided within TRUST_S: it is taken without a look, and the caller's look in the turn shows whether the table is
-    still there. `read_ahead` is called with the log before the turn is taken, and for each listing while another
-    transaction holds the turn: what it reads need not be read in the turn. Raises CommitConflictError if the table of
-    this `origin` is gone.
+    with `new_columns` is undecided, no blind append commits.
+
+    - `free` is the next turn, if all earlier ones were seen decided within TRUST_S. It is taken without a look: the
+      caller's look in the turn shows whether the table is still there.
+    - `read_ahead` is called with the log before the turn is taken, and with each listing while another transaction
+      holds the turn. What it reads need not be read in the turn.
+
+    Raises CommitConflictError if the table of this `origin` is gone.
     """
     table_id = origin.table_id if origin else None
     body = encode(Turn(tid=tid, table_id=table_id, new_layout=new_layout, new_columns=new_columns))
@@ -118,9 +124,9 @@ def wait_for_layout(store: Store, clock: Clock, holder: Turn) -> None:
 
 
 def end_others(store: Store, clock: Clock, tid: str) -> None:
-    """For the holder of a turn with a new layout: aborts all other pending transactions, which use the old layout.
+    """Aborts all other pending transactions for `tid`, whose turn changes the layout: they use the old one.
 
-    Waits a minute first, so that every writer that read the table before this turn is among them. Raises StoreError.
+    Waits SETTLE_S first, so that every writer that read the table before this turn is among them. Raises StoreError.
     """
     clock.sleep(SETTLE_S)
     others = [other for other in parse_log(store.list_log()).pending if other != tid]
@@ -129,9 +135,9 @@ def end_others(store: Store, clock: Clock, tid: str) -> None:
 
 
 def end_blind(store: Store, clock: Clock, tid: str, table: Snapshot) -> bool:
-    """For the holder of a turn that gives the table other columns: aborts what may commit without a look at them.
+    """Aborts transactions that may commit without a look at the columns that `tid` gives the table in its turn.
 
-    These are the transactions that are undecided in `table`, which was read in the turn, and that need no turn. A
+    These are the transactions that need no turn, and that are undecided in `table`, which was read in the turn. A
     transaction that begins later sees the turn before it commits. Returns whether there were any: then the table must
     be read again, since one may have committed instead. Raises StoreError.
     """
@@ -145,9 +151,9 @@ def end_blind(store: Store, clock: Clock, tid: str, table: Snapshot) -> bool:
 
 
 def _is_blind(store: Store, started: Entry, table_id: str | None) -> bool:
-    """Whether a transaction may commit without a turn, by its start marker. One that cannot be read does not say so."""
+    """Whether a transaction may commit without a turn, by its start marker. True if the marker cannot be read."""
     try:
-        begun = read_begun(store, started, table_id=table_id)
+        begun = read_start(store, started, table_id=table_id)
     except ObjectNotFoundError:
         return False  # vacuum has purged it: the transaction was decided
     except CorruptMarkerError:
@@ -158,7 +164,7 @@ def _is_blind(store: Store, started: Entry, table_id: str | None) -> bool:
 def _wait_for(
     store: Store, clock: Clock, holder: Turn | None, own: str | None, read_ahead: Callable[[Log], None] | None = None
 ) -> bool:
-    """Waits until the holder of the last turn is decided. Returns whether the own transaction is decided."""
+    """Waits until the holder of the last turn is decided. Returns whether the transaction `own` is decided."""
     if holder is None or holder.tid == own:
         return own is not None and _look(store, own, None)[0]
     is_over, is_free = _look(store, own, holder.tid)
@@ -168,7 +174,7 @@ def _wait_for(
     while not is_over and not is_free:
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 1.0)
-        # The holder lists and reads them, too. If that takes long, each look takes long, and the holder gets more time.
+        # The holder lists and reads markers, too. If that takes long, so does each look, and the holder gets more time.
         log = parse_log(store.list_log(Kind.COMMITTED))
         is_over, is_free = own in log.committed, holder.tid in log.committed or not has_start(store, holder.tid)
         if read_ahead and not is_over and not is_free:
@@ -185,10 +191,10 @@ def _wait_for(
 
 
 def _lease_s(store: Store, committed: Mapping[str, Entry]) -> float:
-    """The lease of the last turn, which doubles for each turn right before it whose holder was aborted.
+    """The lease of the last turn, in s. It doubles for each turn right before it whose holder was aborted.
 
     So if the work in a turn takes long, one holder succeeds in the end. A holder that aborted itself, as on a conflict,
-    did so soon: its turn is skipped. The count starts after a turn that ended in a commit, or of which nothing is left.
+    did so soon: its turn is skipped. The count starts after a turn that ended in a commit, or that was purged.
     """
     log = parse_log(store.list_log(Kind.TURN))
     last, lease_s = read_last_turn(store, log), LEASE_S
@@ -204,9 +210,10 @@ def _lease_s(store: Store, committed: Mapping[str, Entry]) -> float:
 
 
 def _look(store: Store, own: str | None, holder: str | None) -> tuple[bool, bool]:
-    """Whether the own transaction is decided, and whether the holder is, by the names and sizes of their markers.
+    """Whether `own` is decided, and whether the holder is, by the names and sizes of their markers.
 
-    A holder's start marker came before its turn. If it is gone, the holder was decided, and vacuum has purged it.
+    A holder's start marker came before its turn. If the marker is gone, the holder was decided, and vacuum has purged
+    it.
     """
     ours = [names.committed(own)] if own else []
     others = [names.committed(holder), names.started(holder)] if holder else []

@@ -1,6 +1,6 @@
-"""Does a file hold a table's columns as they are, so that any reader of Parquet finds the table's rows in it? Pure.
+"""Decides whether a file has a table's columns as they are, so that any Parquet reader finds the table's rows. Pure.
 
-How the columns of other files become the table's is in `conform`.
+`conform` converts the columns of other files.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,12 +22,12 @@ class Match(Enum):
     CAST = auto()
     """Some columns are absent, or of a type that Arrow casts to the table's, as `conform` does."""
     OTHER = auto()
-    """Only `conform` makes the table's columns of the file's."""
+    """Only `conform` converts the file's columns to the table's."""
 
 
 def match(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Collection[str]) -> tuple[Match, str]:
-    """How the file matches the target without the partition columns. And why pyarrow's own reader would not find the
-    table's rows in it, as text; empty if it would.
+    """How the file matches the target without the partition columns, and a text: why pyarrow's own reader would not
+    find the table's rows in it. The text is empty if it would.
     """
     leaves = parquet.schema
     is_old = any(leaves.column(leaf).physical_type == "INT96" for leaf in range(len(leaves)))

@@ -1,6 +1,6 @@
-"""What a writer does with Arrow data in memory: plain types, groups of rows by partition. Pure.
+"""Prepares Arrow data in memory for a writer: plain types, groups of rows by partition. Pure.
 
-Which files it is written to, is in `commit/write/files`.
+`commit/write/files` writes the data to files.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

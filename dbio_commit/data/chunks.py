@@ -1,4 +1,4 @@
-"""Checks the column chunks that a file's footer describes: can readers read them? Pure.
+"""Checks whether readers can read the column chunks that a file's footer describes. Pure.
 
 This check comes before pyarrow. If a chunk is encrypted, has an unknown codec or contradicts the schema, pyarrow throws
 an exception that nothing catches, and the process ends.
@@ -66,8 +66,8 @@ class Leaf(NamedTuple):
 
 
 def check_chunks(end: bytes) -> list[str]:
-    """What some reader cannot read, each problem with its column. `end` has the last bytes of a file, with the whole
-    footer.
+    """Problems in words, with the column: what some reader cannot read. `end` has the last bytes of a file, with the
+    whole footer.
 
     Raises ValueError if the footer is damaged.
     """
@@ -75,7 +75,7 @@ def check_chunks(end: bytes) -> list[str]:
 
 
 def check_footer(footer: Struct) -> list[str]:
-    """The same for a footer that is decoded already."""
+    """As `check_chunks`, for a footer that is decoded already."""
     leaves = list(leaves_in(structs(footer, SCHEMA)))
     found: dict[str, None] = {}
     for group in structs(footer, ROW_GROUPS):
@@ -106,7 +106,7 @@ def decode_footer(end: bytes) -> Struct:
 
 
 def footer_in(end: bytes) -> tuple[int, int]:
-    """Where the footer starts and stops in the last bytes of a file. A negative start: they lack a part of it."""
+    """The offsets of the footer's start and end in the last bytes of a file. A negative start: a part is missing."""
     stop = len(end) - 8
     return stop - int.from_bytes(end[-8:-4], "little"), stop
 
@@ -116,34 +116,34 @@ def _of_chunk(leaf: Leaf, chunk: Struct) -> Iterator[str]:
     if _CRYPTO in chunk or _ENCRYPTED in chunk or _METADATA not in chunk:
         yield f"column {_path(leaf)!r:.200} is encrypted, and readers have no key: write it without encryption"
         return
-    told = value(chunk, _METADATA, STRUCT)
-    if value(told, _CHUNK_TYPE, INT32) != leaf.type:
+    metadata = value(chunk, _METADATA, STRUCT)
+    if value(metadata, _CHUNK_TYPE, INT32) != leaf.type:
         raise ValueError(f"column {_path(leaf)!r:.200} is of another type than the schema says")
-    codec = value(told, _CODEC, INT32)
+    codec = value(metadata, _CODEC, INT32)
     if not 0 <= codec < len(_CODECS):
         yield f"column {_path(leaf)!r:.200} is compressed by codec {codec}, which is unknown to readers: {_OTHER_CODEC}"
     elif _CODECS[codec] in _NOT_SPARKS:
         yield f"it is compressed by {_CODECS[codec]}, which Spark does not read: {_OTHER_CODEC}"
-    for encoding in value(told, _CHUNK_ENCODINGS, LIST):
+    for encoding in value(metadata, _CHUNK_ENCODINGS, LIST):
         if not isinstance(encoding, int):
             raise ValueError(f"column {_path(leaf)!r:.200} has encodings that are no numbers")
         if encoding not in _ENCODINGS:
             yield f"column {_path(leaf)!r:.200} has an encoding that is unknown to readers: write it plain"
             break
-    if _STATISTICS in told:
-        yield from problems_of_bounds(leaf, value(told, _STATISTICS, STRUCT))
-    if _SIZES in told:
-        _check_sizes(leaf, value(told, _SIZES, STRUCT))
+    if _STATISTICS in metadata:
+        yield from problems_of_bounds(leaf, value(metadata, _STATISTICS, STRUCT))
+    if _SIZES in metadata:
+        _check_sizes(leaf, value(metadata, _SIZES, STRUCT))
 
 
 _OTHER_CODEC = "write it with snappy, zstd, gzip or lz4"
 
 
-def problems_of_bounds(leaf: Leaf, told: Struct) -> Iterator[str]:
+def problems_of_bounds(leaf: Leaf, statistics: Struct) -> Iterator[str]:
     if not leaf.width:
         return
     for field in _BOUNDS:
-        raw = value(told, field, BINARY) if field in told else b""
+        raw = value(statistics, field, BINARY) if field in statistics else b""
         if not raw:
             continue
         if len(raw) < leaf.width:
@@ -158,13 +158,13 @@ def problems_of_bounds(leaf: Leaf, told: Struct) -> Iterator[str]:
                 return
 
 
-def _check_sizes(leaf: Leaf, told: Struct) -> None:
-    """Raises ValueError if there are not as many counts as levels."""
+def _check_sizes(leaf: Leaf, sizes: Struct) -> None:
+    """Raises ValueError if the size statistics have not as many counts as the column has levels."""
     node = leaf.node
     for field, levels in ((_REPETITIONS, node.repetitions), (_DEFINITIONS, node.definitions)):
-        if field in told and len(value(told, field, LIST)) not in (0, levels + 1):
+        if field in sizes and len(value(sizes, field, LIST)) not in (0, levels + 1):
             raise ValueError(f"column {_path(leaf)!r:.200} has counts for other levels of nesting than the schema has")
-    if _BYTE_LENGTHS in told and leaf.type != _BYTE_ARRAY:
+    if _BYTE_LENGTHS in sizes and leaf.type != _BYTE_ARRAY:
         raise ValueError(f"column {_path(leaf)!r:.200} has lengths of texts, and is no column of texts")
 
 

@@ -1,11 +1,11 @@
-"""Which columns a table can be clustered by: those of which writers record bounds. Pure."""
+"""Decides which columns a table can be clustered by: those for which writers record bounds. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import command
-from dbio_commit.data.pruning import column_types
+from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.protocol.settings import (
     CLUSTER_BY,
     STATISTICS,

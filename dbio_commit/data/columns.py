@@ -1,7 +1,6 @@
-"""Columns as Arrow's schema and as Spark's JSON: conversions in both directions, without Spark. Pure.
+"""Converts schemas of Arrow to Spark's JSON and back, without Spark. Pure.
 
-Which Spark schemas can be written is in `spark/session/schema`. How a file's columns become the table's is in
-`conform`.
+`spark/session/schema` decides which Spark schemas can be written. `conform` converts a file's columns to the table's.
 """
 
 import json
@@ -49,7 +48,7 @@ _ALSO: Mapping[pa.DataType, str] = {
 
 
 def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
-    """Spark's JSON as an Arrow schema, instants in UTC. Raises InvalidInputError for what is no such schema."""
+    """Spark's JSON as an Arrow schema, instants in UTC. Raises InvalidInputError if it is no such schema."""
     try:
         return pa.schema([pa.field(field["name"], arrow_type(field["type"])) for field in schema["fields"]])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -59,7 +58,7 @@ def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
 
 
 def arrow_type(kind: Any) -> Any:
-    """Arrow's type for one type of Spark's JSON. Raises ValueError, KeyError or TypeError for what is none."""
+    """Arrow's type for one type of Spark's JSON. Raises ValueError, KeyError or TypeError if it is no such type."""
     match kind:
         case {"type": "struct", "fields": [*fields]}:
             return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in fields])
@@ -125,11 +124,11 @@ def footer_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
 
     Raises InvalidInputError if the recorded text is no schema, and for types that Spark or Arrow does not have.
     """
-    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
-    if told is None:
+    text = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+    if text is None:
         return spark_schema(file_schema(file), where=where)
     try:
-        recorded: dict[str, Any] = keep_known(json.loads(told))
+        recorded: dict[str, Any] = keep_known(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"the schema that Spark recorded in {where} cannot be read: {error!s:.200}") from None
     arrow_schema(recorded, where=where)
@@ -139,11 +138,11 @@ def footer_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
 
 def refuse_variants(file: "pq.ParquetFile", *, where: str) -> None:
     """Raises InvalidInputError if Spark has written variants of which parts are in other columns than `value`."""
-    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
-    if has_variants(told):
+    recorded = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+    if has_variants(recorded):
         try:
             schema = file_schema(file)
-            with_variants(spark_schema(schema, where=where), schema, told)
+            with_variants(spark_schema(schema, where=where), schema, recorded)
         except ValueError as error:
             raise InvalidInputError(
                 f"{where}: {error}, as Spark's own writer makes them, and only Spark reads such files: write variants "

@@ -1,4 +1,4 @@
-"""Values of Python as Arrow's, without pandas: pyarrow imports it to convert any value of Python. Pure.
+"""Converts Python values to Arrow without pandas, which pyarrow imports to convert any Python value. Pure.
 
 That import takes longer than all other work of a small change. So arrays of common types are made of their bytes.
 """
@@ -33,7 +33,7 @@ _MOST = 100
 
 
 def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[bytes] | None:
-    """What an array without nulls consists of. None for values that pyarrow converts, or refuses."""
+    """The buffers of an array without nulls, after the validity bitmap; None for values that pyarrow must convert."""
     kinds = {type(it) for it in values}
     if kinds == {bool} and types.is_boolean(kind):
         return [sum(it << at for at, it in enumerate(values)).to_bytes(len(values) // 8 + 1, "little")]
@@ -53,7 +53,7 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[bytes] | None:
 
 
 def _number(value: Any, kind: Any) -> int | None:
-    """The whole number by which Arrow has the value."""
+    """The whole number that stands for the value in Arrow; None if pyarrow must convert the value."""
     if type(value) is int and types.is_signed_integer(kind):
         return value
     if type(value) is date and types.is_date32(kind):

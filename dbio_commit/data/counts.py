@@ -1,14 +1,15 @@
-"""What writers recorded about aggregates: numbers of rows and values, and where the least and greatest values may be.
+"""Counts rows and values by what writers recorded, and finds files that may hold least or greatest values. Pure.
 
-Pure. A bound need not be a value of the file (PROTOCOL.md 7.3). So counts use no bounds, and the least and the greatest
+A bound need not be a value of the file (PROTOCOL.md 7.3). So counts use no bounds, and the least and the greatest
 values are read from the files.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dbio_commit.data.conditions.pruning import facts_of_bounds
+from dbio_commit.data.conditions.tree import Facts
 from dbio_commit.data.file_facts import facts_in
-from dbio_commit.data.pruning import Facts, facts_of_bounds
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import bounds_in
@@ -17,7 +18,7 @@ from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile, FilesInParts, LiveFiles
 
 CountsByPartition = dict[tuple[str | None, ...], list[int]]
-"""By the values of the partition columns: the number of rows, then of values of each column that are not null."""
+"""For each partition: the number of rows, then for each column the number of values that are not null."""
 
 
 def count_rows(
@@ -32,11 +33,11 @@ def count_rows(
 
 
 def _in_parts(files: FilesInParts, lower: Sequence[str]) -> CountsByPartition | None:
-    told = files.counts(lower)
-    if told is None:
+    counts = files.counts(lower)
+    if counts is None:
         return None
     found: CountsByPartition = {}
-    for directory, (rows, *nulls) in told.items():
+    for directory, (rows, *nulls) in counts.items():
         if not _add(found, tuple(names.parse_partition(directory).values()), rows, nulls):
             return None
     return found
@@ -70,7 +71,7 @@ def _in_markers(
 def _add(
     found: CountsByPartition, partition: tuple[str | None, ...], rows: int | None, nulls: Sequence[int | None]
 ) -> bool:
-    """Adds the counts of a file, or of several. Whether they are known, and can be true."""
+    """Adds the counts of a file, or of several. Returns whether they are known, and can be true."""
     values = [None if rows is None or it is None or not 0 <= it <= rows else rows - it for it in nulls]
     if rows is None or rows < 0 or None in values:
         return False
@@ -95,12 +96,12 @@ class Extreme(NamedTuple):
 def may_hold_extremes(
     files: Sequence[DataFile], commits: Iterable[Decided], wanted: Sequence[Extreme]
 ) -> Sequence[DataFile]:
-    """The files without those in which surely none of these values is. No column is a partition column."""
+    """The files that may hold one of these values. No column is a partition column."""
     best: list[Any] = [None] * len(wanted)
 
     def look(facts: Sequence[Facts]) -> bool:
         for i, (extreme, it) in enumerate(zip(wanted, facts, strict=True)):
-            # A value that is surely there is no greater than the least value, or no less than the greatest one.
+            # The file has a value, which is at this bound or beyond it. So the extreme is, too.
             sure = None if it.nulls is None or it.rows is None or it.nulls >= it.rows else _sure(extreme, it)
             if sure is not None and (best[i] is None or _is_beyond(extreme, sure, best[i])):
                 best[i] = sure
@@ -122,7 +123,7 @@ def may_hold_extremes(
 
 
 def _sure(extreme: Extreme, facts: Facts) -> Any:
-    """A bound on the other side: some value lies at it, or beyond."""
+    """The bound on the other side: all values of the file are at it, or beyond it towards the extreme."""
     return facts.low if extreme.is_greatest else facts.high
 
 
@@ -139,7 +140,7 @@ def _of_bounds(
     function: Callable[[Sequence[Facts]], bool], wanted: Sequence[Extreme]
 ) -> Callable[[Partition, Mapping[str, Bounds], int | None], bool]:
     def of(partition: Partition, bounds: Mapping[str, Bounds], rows: int | None) -> bool:
-        told = {name.lower(): it for name, it in bounds.items()}
-        return function([facts_of_bounds(told.get(it.column.lower()), rows, it.kind) for it in wanted])
+        by_lower = {name.lower(): it for name, it in bounds.items()}
+        return function([facts_of_bounds(by_lower.get(it.column.lower()), rows, it.kind) for it in wanted])
 
     return of

@@ -17,9 +17,9 @@ from dbio_commit.data.statistics import leaf_types
 SAMPLE_ROWS = 8192
 SAMPLE_BYTES = 8 * 1024 * 1024
 DISTINCT_RATIO = 0.7
-"""The share of distinct values in a sample of 8192, of a column with about 10,000 distinct values. Up to there a
-dictionary is smaller than plain values and no slower. For columns beyond, hashing every value costs more than all the
-rest."""
+"""A column gets a dictionary if at most this share of a sample of 8192 values is distinct, as in a column with about
+10,000 distinct values. Up to there a dictionary is smaller than plain values and no slower. Beyond, hashing every value
+costs more than all the rest."""
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
@@ -118,7 +118,7 @@ def problem_of_values(values: Any) -> str | None:
 
 
 def _is_ascii(texts: Any) -> bool:
-    """Whether all bytes of the texts are ASCII, which is found out faster than whether they are UTF-8."""
+    """Whether all bytes of the texts are ASCII. This check is faster than one for UTF-8."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return True

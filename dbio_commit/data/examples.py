@@ -1,4 +1,4 @@
-"""Example rows in messages about constraints. Pure."""
+"""Formats example rows for messages about constraints. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from dbio_commit.protocol.constraints import Constraint
 
 
 def shown(constraint: Constraint, columns: Sequence[str]) -> dict[int, str]:
-    """The columns to show of a row that violates the constraint, by position: those that the constraint names."""
+    """The columns to show of a row that violates the constraint, by position: those that it names, or else all."""
     own = str(constraint.column).lower()
     is_shown = [name.lower() == own or has_word(constraint.sql or "", name) for name in columns]
     return {i: name for i, name in enumerate(columns) if is_shown[i] or not any(is_shown)}
@@ -34,7 +34,7 @@ def describe(values: Mapping[str, Any]) -> str:
 
 
 def describe_texts(texts: Mapping[str, str | None]) -> str:
-    """As `describe`, of values that are texts already, shown without quotes."""
+    """As `describe`, for values that are texts already. They are shown without quotes."""
     parts = (f"{name}={'null' if text is None else text:.60}" for name, text in texts.items())
     return f"{', '.join(parts):.300}"
 

@@ -1,6 +1,6 @@
-"""Field ids in the schemas of Parquet files: gives them to new files, and checks those of others. Pure.
+"""Adds field ids to the schemas of new Parquet files, and checks those of other files. Pure.
 
-Which id a column has is in `protocol/field_ids`.
+`protocol/field_ids` decides which id a column has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _KEY = b"PARQUET:field_id"
 
 
 def with_field_ids(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Schema:
-    """The schema of a new file with ids; as it is, if not all of its columns have ids that differ.
+    """The schema of a new file with ids. Without ids if not all of its columns have distinct ones.
 
     `columns` is a recorded schema, which has the columns of the file and may have more.
     """

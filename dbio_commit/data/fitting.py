@@ -1,6 +1,6 @@
-"""Do the columns of files fit a table, or one another? And which columns does a table have after them? Pure.
+"""Decides whether the columns of files fit a table or one another, and which columns the table has then. Pure.
 
-For files that other tools wrote; `mapping` is for new rows. All schemas are Spark's JSON.
+This is for files that other tools wrote; `mapping` is for new rows. All schemas are Spark's JSON.
 """
 
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
         for field in _fields(file.columns):
             name, kind = field["name"], field["type"]
             if name.lower() in parts:
-                continue  # the directory says what it is
+                continue  # the directory has its value
             own = known.get(name.lower())
             if own is None and table is None and not has_void(kind):
                 known[name.lower()] = field
@@ -96,7 +96,8 @@ def lost(found: Schema, wanted: Schema, partition_columns: Iterable[str] = ()) -
 
 
 def misfit(found: Schema, wanted: Schema, is_fit: "LeafRule | None" = None) -> str | None:
-    """The first column that both have and whose type does not fit the wanted one by `fits`, as text."""
+    """The first column that both have, and whose type does not fit the wanted type by `fits`, as text; None if all
+    fit."""
     own = {field["name"].lower(): field for field in _fields(wanted)}
     for field in _fields(found):
         as_wanted = own.get(field["name"].lower())

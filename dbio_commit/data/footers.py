@@ -1,7 +1,7 @@
 """Reads the footer of a file: its rows, statistics and columns, and whether all readers can read it.
 
-For files that no dbio writer made: files of `new_file`, and those of a directory that is adopted. What all can read is
-in `physical`; whether the columns fit a table, in `fitting`.
+This is for files that no dbio writer made: files of `new_file`, and those of a directory that is adopted. `physical`
+knows what all readers can read, and `fitting` decides whether the columns fit a table.
 """
 
 import io
@@ -50,7 +50,7 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What is known of one file. Fields are None if the file is broken."""
+    """The facts about one file from its footer. Fields are None if the file is broken."""
 
     path: str
     size: int
@@ -64,7 +64,7 @@ class Footer:
     ids: FieldIds = FieldIds.NONE
     """Its field ids."""
     problems: Sequence[str] = ()
-    """What some reader cannot read, or reads as something else."""
+    """Problems in words: what some reader cannot read, or reads as something else."""
 
     @property
     def problem(self) -> str:
@@ -73,7 +73,7 @@ class Footer:
         return "; ".join(self.problems[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
     def refusal(self, where: str) -> str:
-        """What is wrong with the file of this URL, as text; empty if nothing is."""
+        """Why the file at this URL is refused, as text; empty if it is not."""
         if self.broken:
             return f"{where} is no Parquet file: {self.broken}"
         return f"not all readers can read {where}: {self.problem}" if self.problems else ""
@@ -162,12 +162,12 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
         return Footer(path=path, size=size, problems=[str(error)])
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Footer(path=path, size=size, broken=f"{error!s:.200}")
-    told = _statistics(file) if statistics and not found else None
+    bounds = _statistics(file) if statistics and not found else None
     return Footer(
         path=path,
         size=size,
         rows=rows,
-        statistics=told,
+        statistics=bounds,
         columns=columns,
         ids=field_ids_in(schema, columns),
         problems=found,

@@ -1,7 +1,7 @@
-"""Frames of pandas, Polars, Arrow and DuckDB as batches of Arrow, in bounded memory, with a table's columns.
+"""Converts frames of pandas, Polars, Arrow and DuckDB to Arrow batches with a table's columns, in bounded memory.
 
-What becomes of a column's type is in `columns`, and which columns fit a table in `mapping`. pyarrow does the work;
-other packages are used, but never imported: a frame comes from a program that has imported its package.
+`columns` converts types, and `mapping` decides which columns fit a table. pandas, Polars and DuckDB are never imported
+here: the program that made a frame has imported its package.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -44,7 +44,7 @@ class Frame:
     is_stream: bool = False
     """Whether the rows can be read only once."""
     typed: str = "table[{0!r}].cast(pyarrow.string())"
-    """How the tool that made them gives a column, by its name, a type."""
+    """Code that casts a column to text in the tool that made the frame, with {0} for the column's name."""
 
 
 def _package(kind: type) -> str:
@@ -54,7 +54,7 @@ def _package(kind: type) -> str:
 def read_frame(frame: Any) -> Frame:
     """The frame's columns and rows. Reads no rows yet, except for types that only values show, in pandas.
 
-    Raises InvalidInputError for what is no frame, and for a column whose type a table cannot have, with its name.
+    Raises InvalidInputError if `frame` is no frame, and for a column whose type a table cannot have, with its name.
     """
     kinds = {(_package(kind), kind.__name__) for kind in type(frame).__mro__}
     if ("pandas", "DataFrame") in kinds:
@@ -99,7 +99,7 @@ def _frame(schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], *
 
 
 def _levels(kind: Any) -> int:
-    """The levels of nesting, as far as they matter."""
+    """The levels of nesting, counted up to MOST_LEVELS + 1."""
     found, inside = 0, [kind]
     while inside and found <= MOST_LEVELS:
         found += 1
@@ -123,7 +123,7 @@ def _of_capsule(frame: Any, *, is_stream: bool) -> Frame:
         reader = pa.RecordBatchReader.from_stream(frame)
     except pa.ArrowInvalid as error:  # it has single values, as a Series has
         raise InvalidInputError(f"a {type(frame).__name__} is no frame of rows with columns: {error!s:.200}") from None
-    if is_stream:  # who knows whether it gives its rows twice
+    if is_stream:  # it may yield its rows only once
         return _frame(reader.schema, _once(reader), is_stream=True)
     return _frame(reader.schema, lambda: iter(pa.RecordBatchReader.from_stream(frame)))
 
@@ -146,7 +146,7 @@ def _of_lazy(frame: Any) -> Frame:
 
 
 def _of_relation(relation: Any) -> Frame:
-    """DuckDB runs the query while its rows are written; again, if they are read again."""
+    """DuckDB runs the query while its rows are written, and again each time they are read."""
     _refuse_odd(zip(relation.columns, relation.types, strict=True), _inside_duckdb, _NOT_DUCKDBS)
     read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch
     return _frame(read(BATCH_ROWS).schema, lambda: iter(read(BATCH_ROWS)))
@@ -156,7 +156,7 @@ _NOT_ARROWS = {"object", "int128", "uint128"}
 """Types of Polars without one of Arrow. Polars gives addresses in memory for objects."""
 
 _NOT_DUCKDBS = {"uhugeint", "bit"}
-"""Types of which DuckDB gives its own bytes to Arrow: large numbers become negative, bits get a byte in front."""
+"""Types that DuckDB passes to Arrow as its own bytes: large numbers become negative, bits get a byte in front."""
 
 
 def _refuse_odd(
@@ -184,7 +184,7 @@ def _inside_duckdb(kind: Any) -> tuple[str, Sequence[Any]]:
 
 
 def _of_pandas(frame: Any) -> Frame:
-    """The index goes unless it has a name. A missing value of pandas, such as NaN in a column of floats, is null."""
+    """The index is dropped unless it has a name. A missing value, such as NaN in a column of floats, is null."""
     for name in (*filter(lambda it: it is not None, frame.index.names), *frame.columns):
         if not isinstance(name, str):
             raise InvalidInputError(
@@ -244,7 +244,7 @@ def fitted(batches: Iterable[pa.RecordBatch], mapping: ColumnMapping, target: pa
     """The rows with the columns of `target`, which is `mapping.schema` in Arrow's types, in small batches.
 
     A column that the data lacks is null. Raises InvalidInputError, with the name of the column, for a value that would
-    change, such as nanoseconds that are no whole microseconds, and for days that not all readers have.
+    change, and for days that not all readers have. For example, nanoseconds change if they are no whole microseconds.
     """
     fields = [(at, target.field(name)) for at, name in mapping.columns]
     schema = pa.schema([field for _, field in fields])

@@ -1,8 +1,8 @@
-"""Recognizes footers that differ from others only in numbers, texts and bounds, as most in a directory do. Pure.
+"""Recognizes Parquet footers that differ from a known one only in numbers, texts and bounds, as most do. Pure.
 
-A footer that was read, and is whole, becomes patterns: one for each kind of column chunk, and the bytes before and
-after the row groups. Where a pattern lets bytes differ, neither `chunks` nor pyarrow would come to another result. So a
-footer that matches is whole, too, and has the same columns. Regular expressions find that in a tenth of the time.
+An intact footer that was read becomes patterns: a regular expression for each kind of column chunk, and the bytes
+before and after the row groups. Bytes may differ only if `chunks` and pyarrow would come to the same result. So a
+footer that matches is intact, too, and has the same columns. A match takes a tenth of the time of a read.
 """
 
 import base64
@@ -36,12 +36,12 @@ _LONGEST = 127
 """Bytes of a name. A longer one takes two bytes for its length, is rare, and matches no pattern."""
 _TEXT = b"(?>%s)" % b"|".join(re.escape(bytes([length])) + b".{%d}" % length for length in range(_LONGEST + 1))
 _CUT = b"(?#text)"
-"""Here a pattern is cut, because a bound that is a text of any length follows."""
+"""Marks where a pattern is cut, because a bound that is a text of any length follows."""
 
 _EXACT = {(3, 1), (3, 2), (3, 4)}
-"""Where no byte may differ: Thrift's numbers of the type, the encodings and the codec in a column chunk."""
+"""The fields of a column chunk of which no byte may differ, by Thrift's numbers: type, encodings and codec."""
 _STATISTICS = (3, 12)
-"""The same numbers of the statistics."""
+"""The field with the statistics of a column chunk, by Thrift's numbers."""
 
 _KEY_VALUES, _KEY, _VALUE = 5, 1, 2
 _ARROW_SCHEMA = b"ARROW:schema"
@@ -51,7 +51,7 @@ _NEXT_LIST = 16 | LIST
 
 
 class Recognized(NamedTuple):
-    """What a footer says that was recognized."""
+    """The content of a recognized footer."""
 
     rows: int
     columns: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Recognized(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What decides how a column chunk may look. Equal kinds share patterns."""
+    """The facts about a column that decide which bytes its chunks may have. Equal kinds share patterns."""
 
     type: int
     width: int
@@ -69,20 +69,20 @@ class _Kind(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """A footer without its number of rows and its row groups, and what follows from it."""
+    """A footer without its number of rows and its row groups, and the columns that follow from it."""
 
     head: bytes
     """Up to the number of rows, with the head of that field."""
     tail: bytes
     essence: Sequence[Any]
-    """What of the tail matters."""
+    """The parts of the tail that decide something: see `_essence`."""
     leaves: Sequence[tuple[_Kind | None, Leaf]]
     columns: Mapping[str, Any]
     ids: FieldIds
 
 
 _Pattern = tuple[re.Pattern[bytes], ...]
-"""Between each two of these is a text."""
+"""The pieces of a pattern. Between each two is a text of any length."""
 
 
 class _Field(NamedTuple):
@@ -96,15 +96,15 @@ class _Field(NamedTuple):
 
 
 class KnownFooters:
-    """The patterns of footers that were whole. Threads may share it."""
+    """The patterns of intact footers. Threads may share it."""
 
     def __init__(self) -> None:
         self._frames: tuple[_Frame, ...] = ()
         self._patterns: dict[_Kind | None, tuple[_Pattern, ...]] = {}
-        """Of chunks by kind; with None, of what row groups have after their chunks."""
+        """The patterns of chunks by kind; at None, those of the fields that follow the chunks of a row group."""
 
     def find(self, end: bytes) -> Recognized | None:
-        """What a footer says, in the last bytes of a file; None if it is not recognized."""
+        """The content of the footer in the last bytes of a file; None if it is not recognized."""
         start, stop = footer_in(end)
         for frame in self._frames if start >= 0 else ():
             if end.startswith(frame.head, start):
@@ -119,7 +119,7 @@ class KnownFooters:
         return None
 
     def learn(self, end: bytes, columns: Mapping[str, Any], ids: FieldIds) -> None:
-        """Remembers a footer that was read, and is whole; not one that has its fields in an order of its own."""
+        """Remembers an intact footer that was read. Ignores a footer with an unusual order of fields."""
         start, stop = footer_in(end)
         fields = [*_fields(end, start)]
         if [it.number for it in fields[:4]] != [1, SCHEMA, ROWS, ROW_GROUPS] or stop - start > _MOST_BYTES:
@@ -139,7 +139,7 @@ class KnownFooters:
     def _skip_groups(
         self, leaves: Sequence[tuple[_Kind | None, Leaf]], body: bytes, at: int, *, learns: bool = False
     ) -> int:
-        """Where the row groups end. Raises ValueError or IndexError for some that match no pattern."""
+        """The offset at which the row groups end. Raises ValueError or IndexError if one matches no pattern."""
         groups, at = _list_of_structs(body, at)
         for _ in range(groups):
             chunks, at = _list_of_structs(body, at)
@@ -166,7 +166,7 @@ class KnownFooters:
 
 
 def _stop_of(pattern: _Pattern, leaf: Leaf | None, body: bytes, at: int) -> int | None:
-    """Where the struct stops that the pattern matches; None if it does not match."""
+    """The offset at which the struct ends, if the pattern matches it; else None."""
     first, *others = pattern
     match = first.match(body, at)
     if match and leaf and leaf.range and match.lastindex and _are_odd(leaf, body, *match.span(1)):
@@ -180,7 +180,7 @@ def _stop_of(pattern: _Pattern, leaf: Leaf | None, body: bytes, at: int) -> int 
 
 
 def _are_odd(leaf: Leaf, body: bytes, at: int, stop: int) -> bool:
-    """Whether the statistics at this place have bounds that not all readers have."""
+    """Whether the statistics at this place have bounds that some reader cannot hold."""
     return any(problems_of_bounds(leaf, read_struct(body, at, stop)[0]))
 
 
@@ -189,7 +189,7 @@ def _kind_of(leaf: Leaf) -> _Kind:
 
 
 def _list_of_structs(body: bytes, at: int) -> tuple[int, int]:
-    """How many structs a list has, which is the next field, and where they start. Raises ValueError if it is none."""
+    """The number of structs in the next field, a list, and their offset. Raises ValueError for another field."""
     head = body[at + 1]
     if body[at] != _NEXT_LIST or head & 15 != STRUCT:
         raise ValueError("the next field is no list of structs")
@@ -209,9 +209,9 @@ def _fields(body: bytes, at: int, *, after: int = 0) -> Iterator[_Field]:
 
 
 def _essence(body: bytes, at: int, stop: int) -> list[Any]:
-    """What follows the row groups, without what decides nothing: most values of the metadata. Raises ValueError.
+    """The fields after the row groups, without metadata that decides nothing. Raises ValueError.
 
-    For example, pandas and its schema in Arrow have the number of rows.
+    For example, the metadata that pandas writes has the number of rows.
     """
     found: list[Any] = []
     for it in _fields(body, at, after=ROW_GROUPS):
@@ -226,7 +226,7 @@ def _essence(body: bytes, at: int, stop: int) -> list[Any]:
 
 
 def _pair(pair: Struct) -> Struct:
-    """A key with what of its value decides something."""
+    """A key with the part of its value that decides something."""
     key, text = pair.get(_KEY), pair.get(_VALUE)
     if text is None or key == (BINARY, ROW_METADATA.encode()):
         return pair
@@ -235,7 +235,7 @@ def _pair(pair: Struct) -> Struct:
 
 
 def _plain_arrow(text: bytes) -> bytes:
-    """Arrow's schema in a footer without its metadata, which its fields do not need; as it is, if it is none."""
+    """Arrow's schema in a footer, without the schema's metadata; the text itself if it is no schema."""
     import pyarrow as pa
 
     try:
@@ -248,8 +248,7 @@ def _plain_arrow(text: bytes) -> bytes:
 
 
 def _struct(body: bytes, at: int, chunk: _Kind | None, *, path: tuple[int, ...] = (), after: int = 0) -> bytes:
-    """A pattern for structs like the one that is read from this place on. `path` has the numbers of the fields that it
-    is in."""
+    """A pattern for structs like the one at this offset. `path` has the numbers of the fields around it."""
     parts: list[bytes] = []
     for it in _fields(body, at, after=after):
         head, here = body[it.start : it.content], (*path, it.number)
@@ -286,5 +285,5 @@ def _content(body: bytes, at: int, stop: int, kind: int, chunk: _Kind | None, pa
 
 
 def _bound(width: int) -> bytes:
-    """No bound, or one of this many bytes."""
+    """A pattern for no bound, or for a bound of this many bytes."""
     return rb"(?>\x00|%s.{%d})" % (re.escape(bytes([width])), width) if width <= _LONGEST else rb"\x00"

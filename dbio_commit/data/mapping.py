@@ -1,8 +1,8 @@
-"""How the columns of new rows become a table's: which can be written, names and order, wider types, comments. Pure.
+"""Maps the columns of new rows to a table's: which can be written, names and order, wider types, comments. Pure.
 
 Schemas are Spark's JSON. A table's schema is recorded with all columns nullable, data columns first and partition
-columns last, as Spark returns it from a read. `spark/session/schema` has the same for PySpark's types. How columns of
-files that other tools wrote fit a table is in `fitting`.
+columns last, as Spark returns it from a read. `spark/session/schema` does the same for PySpark's types. `fitting` is
+for the columns of files that other tools wrote.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -351,7 +351,8 @@ def with_comments(schema: Schema, given: Schema, own: Schema | None, *, new: boo
 
 
 def _commented(kind: Any, known: Sequence[Any], *, any_of: bool) -> Any:
-    """The type with comments: of the first of the `known` that has the field; with `any_of`, that has a comment."""
+    """The type with comments. A field gets that of the first type in `known` that has the field, or with `any_of`, that
+    has a comment for it."""
     match kind:
         case {"type": "struct", "fields": fields}:
             by_name = [{field["name"].lower(): field for field in it["fields"]} for it in _like(known, "struct")]

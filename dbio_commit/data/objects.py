@@ -1,6 +1,6 @@
-"""Decides whether objects of Python in one column of pandas are all of one kind. Pure.
+"""Decides whether the Python objects in one pandas column are all of one kind. Pure.
 
-Arrow makes the first value's type of others silently: of the number 45292 beside a day, a day in 2094.
+Arrow silently converts other values to the first value's type: the number 45292 beside a day becomes a day in 2094.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +14,8 @@ import numpy as np
 def refuse_mixed(values: Iterable[Any]) -> None:
     """Raises ValueError, with the first two that differ, for values of two kinds, also inside lists and dictionaries.
 
-    Missing values, such as None, NaN and pandas' NA, count for nothing. Whole numbers are of one kind with
-    floating-point numbers, and with decimals: Arrow refuses those that it would change.
+    Missing values, such as None, NaN and pandas' NA, are ignored. Whole numbers are of one kind with floating-point
+    numbers, and with decimals: Arrow refuses those that it would change.
     """
     values = list(values)
     first: Any = None
@@ -63,7 +63,7 @@ _KINDS: tuple[tuple[Any, str], ...] = (
 
 
 def _kind(value: Any) -> str | None:
-    """None for a missing value. Raises ValueError for a time that is finer than microseconds."""
+    """The kind in words; None for a missing value. Raises ValueError for a time that is finer than microseconds."""
     if value is None or _is_missing(value):
         return None
     if isinstance(value, datetime):
@@ -81,7 +81,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _elements(lists: Iterable[Any]) -> Iterator[Any]:
-    """What is in the lists; of an array of one type, one value of the type."""
+    """The elements of the lists; for an array of one type, one value of the type."""
     for it in lists:
         is_array = isinstance(it, np.ndarray) and it.dtype != object
         yield from it[:0] if is_array and not len(it) else np.zeros(1, it.dtype) if is_array else it

@@ -1,7 +1,7 @@
-"""How much the columns of a Parquet file contain, by the headers of their pages. Pure.
+"""Measures how much the columns of a Parquet file contain, by the headers of their pages. Pure.
 
-A footer may claim anything about that, and few bytes may unpack to gigabytes. Readers use the headers of pages. pyarrow
-is not asked for the places of pages: it ends the process if a footer contradicts itself.
+A footer may record wrong sizes, and few bytes may unpack to gigabytes. Readers use the headers of pages. This module
+does without pyarrow, which crashes if a footer contradicts itself.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ _TAIL_BYTES = 8
 
 
 class Pages(NamedTuple):
-    """What the pages of some columns contain together."""
+    """The contents of the pages of some columns together."""
 
     unpacked_bytes: int
     values: int
@@ -53,23 +53,23 @@ def measure(body: bytes, columns: Collection[int]) -> Pages:
 
 
 def places(end: bytes) -> list[list[tuple[int, int]]]:
-    """Where each column chunk of each row group begins and ends. `end` has the last bytes of the file, with the whole
-    footer. Raises ValueError."""
+    """The offsets at which each column chunk of each row group begins and ends. `end` has the last bytes of the file,
+    with the whole footer. Raises ValueError."""
     stop = len(end) - _TAIL_BYTES
     return places_in(read_struct(end, stop - footer_bytes(end), stop)[0])
 
 
 def places_in(footer: Struct) -> list[list[tuple[int, int]]]:
-    """The same by a footer that is decoded already."""
+    """As `places`, for a footer that is decoded already."""
     return [[*map(_place, structs(group, _COLUMNS))] for group in structs(footer, _ROW_GROUPS)]
 
 
 def _place(chunk: Struct) -> tuple[int, int]:
-    told = value(chunk, _METADATA, STRUCT)
-    start: int = value(told, _DATA_OFFSET, INT64)
-    if _DICTIONARY_OFFSET in told and 0 < (first := value(told, _DICTIONARY_OFFSET, INT64)) < start:
+    metadata = value(chunk, _METADATA, STRUCT)
+    start: int = value(metadata, _DATA_OFFSET, INT64)
+    if _DICTIONARY_OFFSET in metadata and 0 < (first := value(metadata, _DICTIONARY_OFFSET, INT64)) < start:
         start = first
-    return start, start + value(told, _COMPRESSED_SIZE, INT64)
+    return start, start + value(metadata, _COMPRESSED_SIZE, INT64)
 
 
 def measure_pages(body: bytes | memoryview, at: int, end: int) -> Pages:

@@ -1,7 +1,4 @@
-"""Which files are Parquet: by their names, or by their first and last bytes if the name is another. Needs no pyarrow.
-
-Only a few bytes of such files are read.
-"""
+"""Finds out which files are Parquet: by their names, or else by their first and last bytes. Needs no pyarrow."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,7 +24,7 @@ _ENCRYPTED = b"PARE"
 def footer_bytes(size: int, end: bytes) -> int:
     """How many of a file's last bytes are its footer. The file has `size` bytes, of which `end` are the last.
 
-    Raises ValueError, with what is wrong, for a file that is not Parquet.
+    Raises ValueError, with the reason, for a file that is not Parquet.
     """
     if size < _LEAST_BYTES:
         raise ValueError("it is empty" if size == 0 else f"it has {size} bytes")

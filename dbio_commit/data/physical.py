@@ -1,4 +1,4 @@
-"""Finds Parquet that not all readers of a table read, or read alike. Pure.
+"""Finds in Parquet files what some reader of a table cannot read, or reads as something else. Pure.
 
 The readers are Spark, dbio in Python, and those of published tables: delta-rs, Polars, DuckDB, Trino. Whether columns
 fit a table is in `fitting`.
@@ -47,16 +47,16 @@ _POLARS_ENUM = b"_PL_ENUM_VALUES"
 
 
 def problems(file: "pq.ParquetFile") -> list[str]:
-    """What some reader cannot read, or reads as something else: each problem with its column, and what to write
-    instead."""
+    """The problems in words: what some reader cannot read, or reads as something else. Each has the column, and what to
+    write instead."""
     if not len(file.schema):
         return ["it has no columns, which Spark does not read: write the table's columns, even if there are no rows"]
     return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file)]
 
 
 def problem_of_name(name: str) -> str | None:
-    """What keeps some reader from naming a column or field: DuckDB has no name without characters, and names that pass
-    through Arrow end at a zero character. None if all can."""
+    """Why some reader cannot name a column or field; None if all can. DuckDB has no empty name, and names that pass
+    through Arrow end at a zero character."""
     if not name:
         return "an empty name"
     return "a zero character in its name" if "\0" in name else None
@@ -65,9 +65,9 @@ def problem_of_name(name: str) -> str | None:
 def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of Parquet's own types, which all readers see."""
     for leaf in map(file.schema.column, range(len(file.schema))):
-        told = _of_leaf(json.loads(leaf.logical_type.to_json()))
-        if told is not None:
-            yield f"column {leaf.path!r:.200} {told[0]}: {told[1]}"
+        problem = _of_leaf(json.loads(leaf.logical_type.to_json()))
+        if problem is not None:
+            yield f"column {leaf.path!r:.200} {problem[0]}: {problem[1]}"
 
 
 def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -90,8 +90,8 @@ def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of the types that Arrow's writers record in the file. Other readers based on Arrow use them."""
     for column in _footer_schema(file):
         for path, field in _fields(column.name, column):
-            if (told := _of_kind(field.type)) is not None:
-                yield f"column {path!r:.200} is {field.type}, which {told[0]}: {told[1]}"
+            if (why := _of_kind(field.type)) is not None:
+                yield f"column {path!r:.200} is {field.type}, which {why[0]}: {why[1]}"
             if any(key.startswith(_POLARS_ENUM) for key in field.metadata or ()):
                 yield f"column {path!r:.200} is Polars' Enum, which Polars does not take for text: cast it to String"
 
@@ -100,9 +100,9 @@ def _footer_schema(file: "pq.ParquetFile") -> "pa.Schema":
     """The schema that the writer recorded. The schema that pyarrow makes of it hides some types."""
     import pyarrow as pa
 
-    if told := (file.metadata.metadata or {}).get(b"ARROW:schema"):
+    if recorded := (file.metadata.metadata or {}).get(b"ARROW:schema"):
         with suppress(ValueError, OSError, pa.ArrowException):  # then no reader uses it
-            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
+            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(recorded)))
     return file.schema_arrow
 
 
@@ -126,22 +126,24 @@ def _of_kind(kind: Any) -> tuple[str, str] | None:
 
 def _of_spark(file: "pq.ParquetFile") -> Iterator[str]:
     """Problems of types that only Spark has: others read intervals as plain numbers, and variants as structs."""
-    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
-    for kind in sorted(set(_SPARK_INTERVAL.findall(told))):
+    recorded = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
+    for kind in sorted(set(_SPARK_INTERVAL.findall(recorded))):
         yield f"a column is Spark's {kind.decode()}, which other readers take for a plain number: {_INTERVAL}"
-    if _VARIANT.search(str(file.schema)) or (_SPARK_VARIANT.search(told) and not _has_plain_variants(file, told)):
+    if _VARIANT.search(str(file.schema)) or (
+        _SPARK_VARIANT.search(recorded) and not _has_plain_variants(file, recorded)
+    ):
         yield (
             "a column is a variant that is not just a struct of the binaries value and metadata, such as Spark's own "
             f"writer makes, and not all readers read it: write it with dbio.write, or {_AS_TEXT}"
         )
 
 
-def _has_plain_variants(file: "pq.ParquetFile", told: bytes) -> bool:
+def _has_plain_variants(file: "pq.ParquetFile", recorded: bytes) -> bool:
     from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
         schema = file_schema(file)
-        with_variants(spark_schema(schema, where="it"), schema, told)
+        with_variants(spark_schema(schema, where="it"), schema, recorded)
     except (ValueError, InvalidInputError):
         return False
     return True

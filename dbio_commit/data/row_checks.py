@@ -1,6 +1,7 @@
 """Checks rows against a table's constraints, and fills in defaults and generated columns, without Spark. Pure.
 
-With Spark, `spark/write/constraints` does this. What is not surely the same here is refused before anything is written.
+With Spark, `spark/write/constraints` does this. An expression whose result may differ from Spark's is refused before
+anything is written.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,22 +16,22 @@ import pyarrow.compute as pc
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import Cause, command
-from dbio_commit.data import evaluate
+from dbio_commit.data.conditions import expressions
 from dbio_commit.data.examples import as_python, describe, shown
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 
 Test = Callable[[pa.RecordBatch], Any]
-"""For each row, whether it violates a constraint."""
+"""Returns a value for each row: whether the row violates a constraint, or the value of a column to fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChecks:
-    """What is done with each batch of new rows, which have all columns of the table."""
+    """Fills in and checks each batch of new rows, which have all columns of the table."""
 
     where: str
     """The URL of the table."""
     fills: Mapping[str, Test] = field(default_factory=dict)
-    """By column that the data lacks: its values, in the order in which they are computed."""
+    """For each column that the data lacks, the function that computes its values. They run in this order."""
     tests: Sequence[tuple[Constraint, Test]] = ()
 
     @classmethod
@@ -39,7 +40,7 @@ class RowChecks:
     ) -> Self:
         """`schema` has the table's columns, of which the data lacks some; `now` is the time of the write.
 
-        Raises InvalidInputError for what only Spark can evaluate; MissingPackageError without sqlglot.
+        Raises InvalidInputError for an expression that only Spark can evaluate; MissingPackageError without sqlglot.
         """
         if not constraints:
             return cls(where=where)
@@ -71,8 +72,8 @@ class RowChecks:
 def _bound(
     constraints: Constraints, schema: Mapping[str, Any], lacks: set[str], where: str, now: datetime
 ) -> dict[str, Any]:
-    from dbio_commit.data.values import Unsure, Value, read_value
-    from dbio_commit.data.where_exactly import parse_exactly
+    from dbio_commit.data.conditions.sql import parse_exactly
+    from dbio_commit.data.conditions.values import Unsure, Value, read_value
 
     kinds = {it["name"]: it["type"] for it in schema["fields"]}
     by_lower = {name.lower(): name for name in kinds}
@@ -119,7 +120,7 @@ def _bound(
             name = by_lower[constraint.column.lower()]
             with explained(constraint.setting, constraint.sql):
                 value = read_value(constraint.sql, given, now=None, kind=kinds[name], names=given_names)
-                if name not in lacks and not evaluate.is_same(kinds[name]):
+                if name not in lacks and not expressions.is_same(kinds[name]):
                     raise Unsure(f"values of {kinds[name]} are compared by Spark's rules")
             values = evaluated(value, name, constraint.setting)
             if name in lacks:
@@ -141,8 +142,8 @@ def _is_null(name: str) -> Test:
 
 
 def _differs(name: str, values: Test) -> Test:
-    return lambda rows: pc.invert(evaluate.same(rows.column(name), values(rows)))
+    return lambda rows: pc.invert(expressions.same(rows.column(name), values(rows)))
 
 
 def _fails(condition: Any) -> Test:
-    return lambda rows: pc.invert(evaluate.holds(condition, rows))
+    return lambda rows: pc.invert(expressions.holds(condition, rows))

@@ -75,7 +75,7 @@ class ReadTwice:
 
 
 def held_bytes(files: Iterable[DataFile]) -> list[int]:
-    """How much memory each file takes that `open_file` has opened, before its rows are decoded."""
+    """The bytes of memory that each file takes once `open_file` has opened it, before its rows are decoded."""
     return [min(max(file.size, 0), WHOLE_BYTES) for file in files]
 
 
@@ -111,7 +111,7 @@ def open_end(store: Store, path: str) -> tuple[pq.ParquetFile, Tail]:
 
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)
-"""What pyarrow raises for a file that is damaged, encrypted, or has a codec that it does not know."""
+"""The errors that pyarrow raises for a file that is damaged, encrypted, or has an unknown codec."""
 
 
 def _unreadable(where: str, error: BaseException) -> InvalidInputError:
@@ -119,7 +119,7 @@ def _unreadable(where: str, error: BaseException) -> InvalidInputError:
 
 
 def read_footer(source: Any) -> bytes:
-    """The last bytes of a file, with its footer, for `chunks`: it checks what would end the process in pyarrow."""
+    """The last bytes of a file, with its footer. `chunks` checks them, since some footers crash pyarrow."""
     size = source.seek(0, io.SEEK_END)
     source.seek(max(0, size - TAIL_BYTES))
     end: bytes = source.read()

@@ -27,9 +27,9 @@ def bounds(schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int | 
 
 
 def bounds_in_group(kind: pa.DataType, footer: pq.FileMetaData, number: int, leaf: int) -> Bounds:
-    """The bounds of one leaf column, which has the type, in one row group."""
-    told: Any = footer.row_group(number).column(leaf).statistics
-    nulls = told.null_count if told is not None and told.has_null_count else None
+    """The bounds of one leaf column of this type in one row group."""
+    recorded: Any = footer.row_group(number).column(leaf).statistics
+    nulls = recorded.null_count if recorded is not None and recorded.has_null_count else None
     return Bounds(*_min_max(kind, footer, leaf, [number]), nulls)
 
 
@@ -49,7 +49,7 @@ def leaf_types(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
 def _min_max(
     kind: pa.DataType, footer: pq.FileMetaData, leaf: int, numbers: Sequence[int] | None = None
 ) -> tuple[Scalar, Scalar]:
-    """The bounds in these row groups; by default, in all."""
+    """The min and max in these row groups; by default, in all."""
     name = own_name(pa.string() if types.is_large_string(kind) else kind)
     row = type_of(name)
     if name is None or row is None or row.bound is None:

@@ -1,7 +1,7 @@
 """Reads structs of Thrift's compact protocol, the format of Parquet's footers and page headers. Pure.
 
-Field numbers are those of parquet-format's public specification. Each step reads at least one byte, whatever the bytes
-are, and data that breaks off is an error.
+Field numbers are those of parquet-format's public specification. Each step reads at least one byte, so that any data
+ends a read. Truncated data is an error.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _SET, _MAP = 1, 2, 3, 7, 10, 11
 NUMBERS, BOOLEANS = (INT64, INT32), (_TRUE, _FALSE)
 _DEEPEST = 16
 _MOST_ITEMS = 1_000_000
-"""The same limit as pyarrow's."""
+"""pyarrow has the same limit."""
 
 Struct = Mapping[int, tuple[int, Any]]
 """The kind and value of each field, by field number."""
 
 
 def read_struct(body: bytes, at: int, end: int) -> tuple[Struct, int]:
-    """The struct that begins at this place, and the place of its end. Raises ValueError."""
+    """The struct at this offset, and the offset of its end. Raises ValueError."""
     if not 0 <= at < end <= len(body):
         raise ValueError("a struct breaks off")
     try:
@@ -47,8 +47,8 @@ def structs(struct: Struct, field: int) -> list[Struct]:
 
 
 def _read_struct(body: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Short numbers and texts, the most frequent values, are read here without a call. If a text breaks off, it is
-    short, and the end of the struct is missing, too.
+    """Short numbers and texts, the most frequent values, are read here without a call. If a text is truncated, the end
+    of the struct is missing, too, which is an error.
     """
     found: dict[int, tuple[int, Any]] = {}
     number = 0

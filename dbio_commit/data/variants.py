@@ -40,7 +40,7 @@ def with_variants(columns: Mapping[str, Any], schema: "pa.Schema", recorded: byt
 
 
 def _overlaid(found: Any, declared: Any, arrow: Any) -> Any:
-    """The type that was found, which is `arrow` in Arrow, with the variants of the declared type."""
+    """`found`, a type in Spark's JSON that is `arrow` in Arrow, with the variants that `declared` has."""
     if declared == _VARIANT:
         inside = [] if isinstance(found, str) else [(it.name, str(it.type)) for it in arrow if not it.nullable]
         if sorted(inside) != _FIELDS or arrow.num_fields != len(_FIELDS):

@@ -104,7 +104,7 @@ def _does_not_fit(found: pa.DataType, kind: pa.DataType) -> pa.ArrowInvalid:
 
 
 def _with_known_takes(values: Any) -> Any:
-    """The array, of a type of which Arrow takes values by their numbers. It does not of all views."""
+    """The array, as a type that Arrow's `take` supports. It does not support all views."""
     if types.is_string_view(values.type):
         return values.cast(pa.large_string())
     return values.cast(pa.large_binary()) if types.is_binary_view(values.type) else values

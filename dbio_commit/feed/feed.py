@@ -22,27 +22,27 @@ from dbio_commit.protocol.timeline import Had
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a stream asks for."""
+class FeedOptions:
+    """The options of a stream."""
 
     changes: bool = False
-    """Removed rows, too; each row is then marked as added or removed."""
+    """Whether it reads removed rows, too. Each row is then marked as added or removed."""
     skip_change_commits: bool = False
-    """Commits that remove rows are skipped, with the files that they add."""
+    """Whether it skips commits that remove rows, with the files that they add."""
     ignore_changes: bool = False
-    """Of commits that remove rows, all added files are read, also those with rows that were only rewritten."""
+    """Whether it reads all files that such commits add, also rows that were only rewritten."""
     fail_on_data_loss: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Most:
+class BatchLimits:
     """The limits of a batch. A batch has at least one file, whatever its size."""
 
     files: int | None = None
     size_bytes: int | None = None
 
     def count(self, files: Iterable[DataFile]) -> int:
-        """How many of these fit into a batch, in their order."""
+        """How many of these files fit into a batch, in their order."""
         count = size = 0
         for file in files:
             size += max(file.size, 0)
@@ -51,20 +51,20 @@ class Most:
             count += 1
         return count
 
-    def less(self, files: Sequence[DataFile]) -> "Most | None":
-        """The limits that are left after these; None if nothing is left."""
+    def less(self, files: Sequence[DataFile]) -> "BatchLimits | None":
+        """The limits that are left after these files; None if the batch is full."""
         size = sum(max(file.size, 0) for file in files)
         if (self.files is not None and self.files <= len(files)) or (
             self.size_bytes is not None and self.size_bytes <= size
         ):
             return None
-        return Most(
+        return BatchLimits(
             files=None if self.files is None else self.files - len(files),
             size_bytes=None if self.size_bytes is None else self.size_bytes - size,
         )
 
 
-ALL = Most()
+ALL = BatchLimits()
 
 
 class Lag(NamedTuple):
@@ -80,18 +80,20 @@ class Lag(NamedTuple):
 class Feed:
     """A table's history, as one stream reads it."""
 
-    def __init__(self, history: History, wanted: Wanted) -> None:
+    def __init__(self, history: History, wanted: FeedOptions) -> None:
         self._history, self._wanted = history, wanted
         self.warnings: list[str] = []
-        """Warnings about skipped files, if the stream does not want to fail."""
+        """Warnings about lost files, if `fail_on_data_loss` is False."""
 
     def newest(self) -> Position:
         """The position of a stream that has read everything."""
         return self._position(self._history.timeline.all())
 
-    def after(self, at: Position | Start, most: Most = ALL, *, target: Position | None = None) -> Position | Start:
+    def after(
+        self, at: Position | Start, most: BatchLimits = ALL, *, target: Position | None = None
+    ) -> Position | Start:
         """The position at which the next batch ends; `at` itself if nothing is new. Only commits that the position
-        `target` has had count as new.
+        `target` includes count as new.
 
         Raises HistoryLostError, ChangedRowsError, and InvalidInputError for a start that the history does not have.
         """
@@ -103,7 +105,7 @@ class Feed:
         if isinstance(at, Position) and at.part and at.part.tid is None and at.part.done < at.part.files:
             return self._within_state(at, most)
         done, cut = list[Decided](), None
-        left: Most | None = most
+        left: BatchLimits | None = most
         for commit in self._rest(at):
             if target is not None and not target.had(commit):
                 continue
@@ -148,7 +150,7 @@ class Feed:
         return found
 
     def lag(self, at: Position | Start) -> Lag:
-        """What is left after a position, before any options of the stream."""
+        """What the stream has not read at a position, whatever its options."""
         history, had = self._history, self._had(at)
         if isinstance(at, Start) and at.begin == "state":
             left = _totals_of(history.state(history.timeline.all()), 0)
@@ -164,9 +166,9 @@ class Feed:
         return Lag(had.rest_count(), left.files, left.bytes, had.rest_since())
 
     def span(self, start: Start, end: datetime | str | None) -> Iterator[tuple[Decided, list[FileChange]]]:
-        """The commits from a first to a last one, inclusive, each with what the stream would read of it.
+        """The commits from `start` to `end`, inclusive, each with the changes that the stream would read.
 
-        The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
+        `end` is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
         """
         self._check(start)
         commits = [*self._rest(start)]
@@ -233,7 +235,8 @@ class Feed:
         )
 
     def _check(self, at: Position | Start) -> None:
-        """Raises an error if the history does not have all that comes after the position any more."""
+        """Raises HistoryLostError or warns, as `lose` does, if the history lacks something that comes after the
+        position."""
         history = self._history
         if isinstance(at, Position) and at.table != history.origin.table_id:
             raise HistoryLostError(
@@ -307,7 +310,7 @@ class Feed:
 
     # --- the state that a stream begins with ------------------------------------------------------------------------
 
-    def _within_state(self, at: Position, most: Most) -> Position:
+    def _within_state(self, at: Position, most: BatchLimits) -> Position:
         assert at.part
         state, done = self._state(at), at.part.done
         if most.size_bytes is None:
@@ -323,7 +326,7 @@ class Feed:
             yield FileChange(file, "insert", str(file.tid), commits[places[str(file.tid)]].modified)
 
     def _state(self, at: Position) -> FilesInOrder:
-        """The files that were live after exactly the commits that the position has had."""
+        """The files that were live after exactly the commits that the position includes."""
         found = self._history.state(self._had(at))
         if at.part and at.part.files != len(found):
             raise HistoryLostError(
@@ -345,7 +348,8 @@ def _late(at: Position, times: Sequence[datetime]) -> int:
 
 
 def _gone(at: Position, times: Sequence[datetime], now: datetime) -> int:
-    """How many commits of the last WATCHED before `until` are not there any more. No checkpoint has forgotten them."""
+    """How many of the commits from the 7 days before `until` (WATCHED) are missing. No checkpoint has forgotten
+    them."""
     if at.until <= now - _REMEMBERED + WATCHED:
         return 0
     watched, _ = at.count_watched(times)
@@ -357,7 +361,7 @@ _REMEMBERED = HISTORY - timedelta(days=1)
 
 
 def _done(at: Position | Start, tid: str | None, files: int | None = None) -> int:
-    """How many files of a commit have been read (None: of the state). `files` is how many it has now."""
+    """How many files of the commit, or of the state if `tid` is None, were read. `files` is how many it has now."""
     if not isinstance(at, Position) or not at.part or at.part.tid != tid:
         return 0
     if files is not None and at.part.files != files:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.position import Start
 from dbio_commit.log.listing import refuse_dropped, until_quiet
 from dbio_commit.log.opening import open_log
@@ -15,26 +15,27 @@ from dbio_commit.protocol.history import FileChange, History
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.store import Store
 
-_TOLD = "_c", "_d"
-"""Prefixes of names in the log. Commit markers and checkpoints record what was decided. Descriptor and tombstone record
-which table it is, and whether it was dropped."""
+_FOLLOWED = "_c", "_d"
+"""Prefixes of the names that show whether the history has changed: commit markers, checkpoints, descriptor and
+tombstone."""
 
 
 class Follower:
-    """The current history. If nothing is new since the last call, this takes one LIST, or two on Azure."""
+    """Reads the history of a table repeatedly. A call that finds nothing new takes one LIST, or two on Azure."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._seen: tuple[tuple[Entry | None, frozenset[str], int], History] | None = None
 
     def history(self) -> History:
-        """Raises TableNotFoundError, InvalidInputError if it is no dbio table, CorruptMarkerError, StoreError."""
-        log = parse_log(self._store.list_log(*_TOLD))
+        """The history. Raises TableNotFoundError, InvalidInputError if it is no dbio table, CorruptMarkerError,
+        StoreError."""
+        log = parse_log(self._store.list_log(*_FOLLOWED))
         refuse_dropped(self._store, log)
         # A marker that came and was purged meanwhile is covered by a newer checkpoint.
-        told = log.descriptor, frozenset(log.committed), log.last_checkpoint
-        if self._seen is None or self._seen[0] != told:
-            self._seen = told, until_quiet(self._store, self._read)  # it covers all markers from before it
+        listed = log.descriptor, frozenset(log.committed), log.last_checkpoint
+        if self._seen is None or self._seen[0] != listed:
+            self._seen = listed, until_quiet(self._store, self._read)  # has all that was listed
         return self._seen[1]
 
     def _read(self) -> History:
@@ -49,15 +50,15 @@ class Follower:
     def changes(self, start: Start, end: datetime | str | None) -> tuple[History, list[FileChange]]:
         """The history, and what its commits changed, from a first to a last commit, inclusive.
 
-        Raises HistoryLostError if a file of these does not exist any more, InvalidInputError, and as `history`.
+        Raises HistoryLostError if one of their files does not exist any more, InvalidInputError, and as `history`.
         """
         history = self.history()
-        feed = Feed(history, Wanted(changes=True))
+        feed = Feed(history, FeedOptions(changes=True))
         found = [change for _, changes in feed.span(start, end) for change in changes]
         return history, self.without_deleted(feed, found)
 
     def without_deleted(self, feed: Feed, changes: Sequence[FileChange]) -> list[FileChange]:
-        """These changes, if their files still exist. Raises HistoryLostError as `Feed.lose` does."""
+        """The changes whose files still exist. Raises HistoryLostError for the others, as `Feed.lose` does."""
         doubtful = feed.doubtful(changes)
         found = self._store.stat_many(doubtful)
         gone = {path for path, entry in zip(doubtful, found, strict=True) if entry is None}

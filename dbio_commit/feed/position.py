@@ -1,9 +1,9 @@
-"""The position of a stream: which commits of a table it has read, as JSON, its offset. Pure.
+"""The position of a stream: which commits of a table it has read. As JSON it is the stream's offset. Pure.
 
-What comes next is in `feed`. Tids alone do not define a position: a transaction that began early may commit late. Times
-alone do not, either: of two markers, the one with the older time may appear last. Therefore a position has a time up to
-which all commits were read, and the tids that were read after it. The time stays so far behind the newest commit that
-no commit can still appear before it. Rules: NOTES.md, Positions of streams.
+`feed` decides what comes next. Tids alone do not define a position: a transaction that began early may commit late.
+Times alone do not, either: of two markers, the one with the older time may appear last. Therefore a position has a time
+up to which all commits were read, and the tids that were read after it. The time stays so far behind the newest commit
+that no commit can still appear before it. Rules: NOTES.md, Positions of streams.
 """
 
 import json
@@ -30,8 +30,8 @@ MOST_TIDS = 500
 """The most tids in a position: about 11 kB."""
 
 WATCHED = timedelta(days=7)
-"""No transaction commits later than this after its begin. Therefore no commit appears before that time, if the clock is
-right. No checkpoint forgets younger commits, so that a stream that is at most weeks old can count them."""
+"""No transaction commits later than this after it began. So no commit appears before this period, if the clock is
+right. No checkpoint forgets younger commits, so a stream that is at most weeks old can count them."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -52,7 +52,7 @@ class Start(Body, frozen=True, kw_only=True):
 
 
 class CommitPart(Body, frozen=True, kw_only=True):
-    """How many files a stream has read of the next commit, and how many that has."""
+    """How many files of the next commit a stream has read, and how many files that commit has."""
 
     tid: str | None = None
     """The commit; None for the state at which the stream begins."""
@@ -67,19 +67,19 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     table: str
     """The id of the table's descriptor."""
     redated_until: datetime | None = None
-    """The redating in the history. If another copy was made, or an earlier commit came late, the times differ."""
+    """`redated_until` of the history. It differs if the table was copied again, or if an earlier commit came late."""
     until: datetime = written(_NEVER)
-    """Every commit whose marker is not younger was read."""
+    """All commits up to this time were read."""
     commits: Count = written(0)
-    """How many of these were in the last WATCHED before `until`. If a later history has more of them, one appeared
-    behind the stream."""
+    """How many of these commits are from the 7 days before `until` (WATCHED). If a later history has more, a commit
+    came late."""
     older: Count = written(0)
-    """How many were older. Checkpoints forget these at some time. More can only appear if a clock was set far
+    """How many of these commits are older. Checkpoints forget them in time. More can only appear if a clock was set far
     back."""
     tids: Sequence[str] = written([])
-    """The tids after `until` that were read."""
+    """The tids of the commits after `until` that were read."""
     part: CommitPart | None = None
-    """The part that was read of one further commit, or of the state at the start."""
+    """How much was read of one further commit, or of the state at the start."""
 
     def __post_init__(self) -> None:
         in_utc(self, "until", "redated_until")
@@ -92,8 +92,8 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
         return frozenset(self.tids)
 
     def count_watched(self, times: Sequence[datetime], count: int | None = None) -> tuple[int, int]:
-        """Of commits with the first `count` of these times, which are in order: how many have the age that `commits`
-        counts, and how many the age that `older` counts."""
+        """Of commits with the first `count` of these ascending times: the number that `commits` counts, and the number
+        that `older` counts."""
         older = bisect_right(times, _before(self.until, WATCHED), 0, count)
         return bisect_right(times, self.until, 0, count) - older, older
 

@@ -10,7 +10,7 @@ from typing import Any
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.shown import Shown
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position
 from dbio_commit.protocol.as_of import parse_time, parse_utc_time
@@ -35,11 +35,11 @@ class CommitChanges(Shown):
     inserted: Sequence[str]
     """The files whose rows were added; paths relative to the root of the table."""
     deleted: Sequence[str]
-    """The files whose rows went; paths relative to the root of the table."""
+    """The files whose rows were removed; paths relative to the root of the table."""
     inserted_rows: int | None
-    """How many rows came; None if a writer did not record it."""
+    """How many rows were added; None if a writer did not record it."""
     deleted_rows: int | None
-    """How many rows went; None if a writer did not record it."""
+    """How many rows were removed; None if a writer did not record it."""
     recorded: Sequence[str] = ()
     """The files that record, row by row, what the commit changed. Such a commit may also have updated rows."""
     updated_rows: int | None = 0
@@ -49,12 +49,12 @@ class CommitChanges(Shown):
 def list_changes(
     store: Store, clock: Clock, start: datetime | str, end: datetime | str | None = None
 ) -> list[CommitChanges]:
-    """The commits from one to another, inclusive, oldest first. Each end is a time or a tid.
+    """The changes of the commits from `start` to `end`, inclusive, oldest first. Both are times or tids.
 
     Raises HistoryLostError if vacuum has deleted what is needed, and InvalidInputError.
     """
     history = Follower(store, clock).history()
-    span = Feed(history, Wanted(changes=True)).span(start_at(start), end_at(end))
+    span = Feed(history, FeedOptions(changes=True)).span(start_at(start), end_at(end))
     return [_changes(history, commit, changes) for commit, changes in span]
 
 
@@ -74,23 +74,23 @@ def _changes(history: History, commit: Decided, changes: Sequence[FileChange]) -
     came = [change.file.path for change in changes if change.kind == "insert"]
     went = [change.file.path for change in changes if change.kind == "delete"]
     info = commit.marker.dbio_commit
-    told = info.metrics if info and commit.marker.is_recorded else None
-    known = history.rows(commit, changes) if told is None else {}
+    counts = info.metrics if info and commit.marker.is_recorded else None
+    known = history.rows(commit, changes) if counts is None else {}
     return CommitChanges(
         tid=commit.tid,
         timestamp=commit.modified,
         operation=info.operation if info else "unknown",
         inserted=came,
         deleted=went,
-        inserted_rows=count_rows(came, known) if told is None else _rows_of(told, "Inserted"),
-        deleted_rows=count_rows(went, known) if told is None else _rows_of(told, "Deleted"),
+        inserted_rows=count_rows(came, known) if counts is None else _rows_of(counts, "Inserted"),
+        deleted_rows=count_rows(went, known) if counts is None else _rows_of(counts, "Deleted"),
         recorded=[change.file.path for change in changes if change.kind == "recorded"],
-        updated_rows=0 if told is None else _rows_of(told, "Updated"),
+        updated_rows=0 if counts is None else _rows_of(counts, "Updated"),
     )
 
 
 def _rows_of(metrics: Mapping[str, int], what: str) -> int:
-    """The counts of a merge or of another rewrite."""
+    """The rows in the metrics of a merge or of another rewrite."""
     return metrics.get(f"numTargetRows{what}", metrics.get(f"num{what}Rows", 0))
 
 
@@ -124,7 +124,7 @@ def find_lag(store: Store, clock: Clock, checkpoint: Store) -> StreamLag:
     query = _read_query(checkpoint)
     batch = max(_numbers(checkpoint, "commits"), default=None)
     at = Start() if batch is None else _read_offset(checkpoint, batch, history)
-    lag = Feed(history, Wanted(fail_on_data_loss=False)).lag(at)
+    lag = Feed(history, FeedOptions(fail_on_data_loss=False)).lag(at)
     return StreamLag(
         query=query,
         batch=batch,
@@ -150,11 +150,11 @@ def _numbers(checkpoint: Store, directory: str) -> list[int]:
 
 def _read_offset(checkpoint: Store, batch: int, history: History) -> Position | Start:
     for line in checkpoint.get(f"offsets/{batch}").decode().splitlines():
-        told: Any = None
+        offset: Any = None
         with suppress(ValueError):
-            told = json.loads(line)
-        if isinstance(told, dict) and told.get("table") == history.origin.table_id:
-            return decode_position(told)
+            offset = json.loads(line)
+        if isinstance(offset, dict) and offset.get("table") == history.origin.table_id:
+            return decode_position(offset)
     raise InvalidInputError(
         f"batch {batch} of {checkpoint.url} has read nothing of {history.url}: it is the checkpoint of another stream, "
         "or the table was made anew since"

@@ -15,8 +15,8 @@ _was_on = False
 def collector_paused() -> Iterator[None]:
     """Pauses the collector in this process, for code that makes millions of objects and no cycles.
 
-    Each time the number of objects has grown by a quarter, the collector would go through all of them, which takes a
-    quarter of the time of a large snapshot. Threads may overlap: collection goes on after the last of them.
+    The collector would go through all objects each time that their number has grown by a quarter. That takes a quarter
+    of the time of a large snapshot. Threads may overlap: collection goes on after the last of them.
     """
     global _paused, _was_on
     with _LOCK:

@@ -1,5 +1,4 @@
-"""The markers of a directory without a descriptor, as listed: each directory in it decides about itself, as in DBIO
-(PROTOCOL.md 11)."""
+"""Reads a directory without a descriptor, where each directory decides about itself, as in DBIO (PROTOCOL.md 11)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

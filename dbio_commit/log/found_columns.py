@@ -1,4 +1,4 @@
-"""Which columns a table has: the recorded ones, or else those of its newest file and of its directories.
+"""Finds the columns of a table: the recorded ones, or else those of its newest file and of its directories.
 
 Every part of the code that needs columns of a table asks here, so that all give the same answer. An adoption records
 columns, and looks at all files for that: `maintenance/adopt`.

@@ -1,4 +1,4 @@
-"""What is read when it is first needed: a sequence, and the paths of transactions in parts."""
+"""Reads data when it is first needed: the items of a sequence, or the paths of transactions in parts."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class Lazy(Sequence[_T]):
-    """The items that `read` returns. It is called once, for the first of them."""
+    """The items that `read` returns. `read` is called once, when an item is first needed."""
 
     def __init__(self, read: Callable[[], Sequence[_T]]) -> None:
         self._read = read
@@ -45,22 +45,23 @@ class Lazy(Sequence[_T]):
 class Wholes:
     """Transactions in parts with all of their paths, which are read when they are needed.
 
-    A transaction is read together with those that come after it in `order`, so that a caller that goes through all of
-    them reads the parts few times. Only the last that were read stay in memory.
+    A transaction is read together with those after it in `order`. So a caller that goes through all of them reads the
+    parts few times. Only the last that were read stay in memory.
     """
 
     def __init__(self, order: Sequence[Decided], read: Callable[[Collection[str]], Sequence[Decided]]) -> None:
-        """`order` has outlines. `read` returns the transactions with some tids, with their paths."""
+        """`order` has outlines: transactions without paths. `read` returns the transactions with these tids, with their
+        paths."""
         self._order, self._read = order, read
         self._kept: dict[str, Decided] = {}
 
     def take_over(self, other: "Wholes") -> None:
-        """Keeps what the other has read, which was the same. What references are to may have come since."""
+        """Keeps what `other` has read, except transactions with references: what these refer to may have come since."""
         referring = {commit.tid for commit in self._order if commit.marker.removed_tids}
         self._kept = {tid: commit for tid, commit in other._kept.items() if tid not in referring}
 
     def __contains__(self, tid: str) -> bool:
-        """Whether it is in memory."""
+        """Whether the transaction is in memory."""
         return tid in self._kept
 
     def __getitem__(self, tid: str) -> Decided:
@@ -75,7 +76,8 @@ class Wholes:
         return {commit.tid: place for place, commit in enumerate(self._order)}
 
     def _from(self, tid: str) -> list[str]:
-        """The tids that are read together. One with references to others is read alone, since it takes more."""
+        """The tids that are read together. A transaction with references to others is read alone, since it takes
+        more."""
         chosen: list[str] = []
         count = 0
         for place in range(self._places[tid], len(self._order)):

@@ -1,4 +1,4 @@
-"""Lists the log and reads its objects: descriptor, markers, checkpoints, turns. Finds missing ones. Writes nothing."""
+"""Reads the objects of a log: descriptor, markers, checkpoints, turns. Finds out which are missing. Writes nothing."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,14 +25,14 @@ from dbio_commit.log.object_cache import find, is_cached, keep, read_cached, rea
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.footprint import begun_bytes, checkpoint_bytes, marker_bytes
+from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes, start_bytes
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit, is_lean, lean
 from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.markers.schema import Schemas
-from dbio_commit.protocol.markers.start import Begun, decode_begun
+from dbio_commit.protocol.markers.start import StartMarker, decode_start
 from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
@@ -52,21 +52,22 @@ created again."""
 
 STATISTICS_BYTES = 256 * 1024**2
 """If the uncovered commit markers of a state are larger than this together, their statistics are not kept in memory.
-Checkpoints of vacuum and of writers keep the markers below it."""
+Vacuum and writers make checkpoints that keep the uncovered markers smaller."""
 
 _ROOT_BYTES, _ROOT_PATHS = 32 * 1024**2, 100_000
-"""A checkpoint with parts that follows another one covers about so many bytes of markers, and so many paths in them:
+"""A checkpoint that follows one with parts covers about so many bytes of markers at most, and so many paths in them:
 then it takes less memory. With 8 MiB, checkpoints of wide statistics merged parts so often that they wrote 12 times
 what is new."""
 
 SAME_SECOND = timedelta(seconds=2)
-"""If a descriptor was older than this when it was read, a later one has another time, even in whole seconds."""
+"""If a descriptor was older than this when it was read, a later one at this path has another time, even in whole
+seconds."""
 
 _PATH_BYTES = 100
 """About the least that a path takes in a marker."""
 
 _SOON = 4
-"""A writer writes a checkpoint at once if the uncovered markers are larger than this part of STATISTICS_BYTES."""
+"""A writer writes a checkpoint at once if the uncovered markers are larger than STATISTICS_BYTES divided by this."""
 
 _AT_ONCE_BYTES = 128 * 1024**2
 """The most bytes of markers whose bodies are in memory at the same time."""
@@ -79,7 +80,8 @@ class DecodeCheckpoint(Protocol):
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
-    """The result of `read` once it finds every marker that it had listed. Vacuum may purge one in between."""
+    """The result of `read`, which is repeated until it finds every marker that it lists: vacuum may purge one in
+    between."""
     for _ in range(_ATTEMPTS):
         with suppress(ObjectNotFoundError):
             return read()
@@ -114,7 +116,7 @@ def has_commits(store: Store) -> bool:
 def refuse_lost_descriptor(store: Store, log: Log) -> None:
     """Raises CorruptMarkerError if the descriptor is missing, and turns or a checkpoint show that there was a table.
 
-    An adoption writes a checkpoint before the descriptor, so that its checkpoint shows nothing yet. Raises
+    An adoption writes a checkpoint before the descriptor, so such a checkpoint alone shows no table. Raises
     ObjectNotFoundError if a creation or a drop has overtaken the listing.
     """
     if log.descriptor is not None or log.dropped is not None:
@@ -143,8 +145,8 @@ def read_checkpoint(
     newest checkpoint of any table counts. `passing_over` has the numbers that the log leaves out on purpose. What
     `decode` makes of a body takes the place of its contents, and is not remembered.
 
-    Raises ObjectNotFoundError if a purge has overtaken the listing, and CheckpointLostError if it cannot be read, or if
-    all checkpoints are missing that cover purged markers.
+    Raises ObjectNotFoundError if a purge has overtaken the listing. Raises CheckpointLostError if the checkpoint cannot
+    be read, or if markers were purged and all checkpoints that cover them are missing.
     """
     found = NO_CHECKPOINT
     for place, number in enumerate(sorted(log.checkpoints, reverse=True)):
@@ -172,24 +174,24 @@ def read_last_erasure(store: Store, table_id: str | None) -> str:
     return until_quiet(store, read)
 
 
-def is_of_table(told: str | None, table_id: str | None) -> bool:
-    """Whether an object with this id belongs to the table. Earlier versions recorded none."""
-    return told is None or table_id is None or told == table_id
+def is_of_table(recorded: str | None, table_id: str | None) -> bool:
+    """Whether an object that records the id `recorded` belongs to the table. Earlier versions recorded none."""
+    return recorded is None or table_id is None or recorded == table_id
 
 
 def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None, passing_over: Collection[int]) -> None:
     """Raises CheckpointLostError if markers were purged that this checkpoint does not cover.
 
-    Raises ObjectNotFoundError if a checkpoint is there that covers them: the listing took so long that vacuum has
-    purged the checkpoints in it, and it showed none of the newer ones.
+    Raises ObjectNotFoundError if a checkpoint that covers them exists: the listing took so long that vacuum has purged
+    the checkpoints in it, and it showed none of the newer ones.
     """
-    told = sorted((purged for purged in log.purges if purged > number), reverse=True)
-    if len(told) > _MOST_STRANGE:
+    above = sorted((purged for purged in log.purges if purged > number), reverse=True)
+    if len(above) > _MOST_STRANGE:
         raise CorruptMarkerError(
-            f"{store.url} has {len(told)} purge records such as {log.purges[told[0]].path} and no checkpoint with "
+            f"{store.url} has {len(above)} purge records such as {log.purges[above[0]].path} and no checkpoint with "
             f"their numbers, and no writer leaves so many; {INSPECT}"
         )
-    for purged in told:
+    for purged in above:
         entry = log.purges[purged]
         if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
             now = parse_log(store.list_log(names.Kind.CHECKPOINT)).checkpoints.keys()
@@ -220,7 +222,7 @@ def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
 def read_numbered_checkpoint(
     store: Store, log: Log, number: int, *, table_id: str | None = None, decode: DecodeCheckpoint | None = None
 ) -> Checkpoint:
-    """One of the log's checkpoints, of whichever table. `decode` and what it raises: see `read_checkpoint`."""
+    """The checkpoint of the log with this number, of any table. `decode` and what it raises: see `read_checkpoint`."""
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
     if number >= names.LAST_NUMBER - 1:
@@ -252,22 +254,22 @@ def _with_parts(store: Store, log: Log, root: Checkpoint, table_id: str | None, 
     return replace(root, commits=StoredCommits(reader, root.parts, remember))
 
 
-def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> Begun | None:
+def read_start(store: Store, entry: Entry, *, table_id: str | None) -> StartMarker | None:
     """A transaction's start marker; None if it is empty, or another table's."""
 
-    def read() -> Begun | None:
-        return decode_begun(read_marker(store, entry), where=store.url_of(entry.path))
+    def read() -> StartMarker | None:
+        return decode_start(read_marker(store, entry), where=store.url_of(entry.path))
 
-    begun = read_cached(store, table_id, entry, read, bytes=begun_bytes)
+    begun = read_cached(store, table_id, entry, read, bytes=start_bytes)
     return begun if begun and is_of_table(begun.table_id, table_id) else None
 
 
-def read_begun_of(store: Store, started: Mapping[str, Entry], *, table_id: str | None) -> dict[str, Begun]:
+def read_starts(store: Store, started: Mapping[str, Entry], *, table_id: str | None) -> dict[str, StartMarker]:
     """These start markers, by tid, without those that are empty, that cannot be read, or that have gone."""
 
-    def read(entry: Entry) -> Begun | None:
+    def read(entry: Entry) -> StartMarker | None:
         with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it only says who began
-            return read_begun(store, entry, table_id=table_id)
+            return read_start(store, entry, table_id=table_id)
         return None
 
     some = {tid: entry for tid, entry in started.items() if entry.size}
@@ -288,7 +290,7 @@ def cached_descriptor(store: Store, log: Log) -> Descriptor | None:
 
 
 def is_of_one_table(log: Log, at: datetime) -> bool:
-    """Whether the entry of the descriptor that is read from now on, at this time, can be no other table's."""
+    """Whether the descriptor's entry identifies one table, if the descriptor is read at this time or later."""
     return log.descriptor is not None and at - log.descriptor.modified >= SAME_SECOND
 
 
@@ -326,9 +328,10 @@ def has_start(store: Store, tid: str, directory: str = "") -> bool:
 
 
 def read_commit(store: Store, path: str, *, may_be_empty: bool = False) -> CommitMarker | None:
-    """The commit marker; None if it is absent, or if it `may_be_empty` and is.
+    """The commit marker; None if it is absent, or empty and `may_be_empty`.
 
-    Raises CorruptMarkerError."""
+    Raises CorruptMarkerError.
+    """
     with suppress(ObjectNotFoundError):
         body = store.get(path)
         return decode_commit(body, where=store.url_of(path)) if body or not may_be_empty else None
@@ -336,8 +339,7 @@ def read_commit(store: Store, path: str, *, may_be_empty: bool = False) -> Commi
 
 
 def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
-    """The objects that this process has not read yet: of the newest checkpoint, and of the commit markers that this
-    checkpoint does not cover.
+    """The objects that this process has not read yet: the newest checkpoint, and commit markers that it does not cover.
 
     If the process has not read the checkpoint, all markers may be among them.
     """
@@ -376,7 +378,7 @@ class Markers(NamedTuple):
     gone: dict[str, ObjectNotFoundError]
     """Markers that do not exist any more."""
     strange: dict[str, CommitMarker]
-    """Markers of a table that was here before: they decide nothing of this one."""
+    """Markers of another table, which was here before: they decide nothing of this one."""
     unkept: Unkept | None = None
     """If the valid markers lack their statistics: why."""
 
@@ -407,25 +409,25 @@ def are_too_many(markers: Iterable[Entry]) -> bool:
 
 
 class AtOnce(NamedTuple):
-    """How much one checkpoint covers at most, unless it covers one marker."""
+    """The most that one checkpoint covers, unless it covers only one marker."""
 
     bytes: int
-    """Of markers."""
+    """The size of the markers."""
     paths: int | None = None
-    """That the markers add and remove. None: any number."""
+    """The paths that the markers add and remove. None: any number."""
 
     @classmethod
     def after(cls, *, is_root: bool) -> Self:
-        """`is_root`: whether the checkpoint before it has parts."""
+        """The limit of the next checkpoint. `is_root`: whether the one before it has parts."""
         return cls(min(_ROOT_BYTES, STATISTICS_BYTES), _ROOT_PATHS) if is_root else cls(STATISTICS_BYTES)
 
     def may_be_less_than(self, markers: Iterable[Entry]) -> bool:
-        """Whether the markers may be more, by their sizes alone."""
+        """Whether the markers may be more than this, judged by their sizes alone."""
         least = self.bytes if self.paths is None else min(self.bytes, self.paths * _PATH_BYTES)
         return _total_bytes(markers) > least
 
     def weigh(self, markers: Iterable[tuple[Entry, "Brief"]]) -> int:
-        """How much these markers are, of `bytes`."""
+        """The size of these markers in bytes; more if they have many paths. Its limit is `bytes`."""
         size = paths = 0
         for entry, brief in markers:
             size, paths = size + _total_bytes([entry]), paths + brief.paths
@@ -433,7 +435,7 @@ class AtOnce(NamedTuple):
 
 
 def are_many(markers: Iterable[Entry]) -> bool:
-    """Whether there will soon be too many markers."""
+    """Whether the markers are so large together that they will soon be too many."""
     return _total_bytes(markers) > STATISTICS_BYTES // _SOON
 
 
@@ -447,7 +449,7 @@ class Brief(NamedTuple):
     turn: int = 0
     """Its own turn; 0 for none."""
     known: int = 0
-    """The highest turn that had been taken, as far as it records that."""
+    """The highest turn that had been taken, as far as the marker records that."""
     paths: int = 0
     """How many paths it adds and removes."""
 
@@ -462,10 +464,10 @@ class Brief(NamedTuple):
 def in_parts(
     markers: Mapping[str, Entry], most: AtOnce | None = None, *, briefs: Mapping[str, Brief] | None = None
 ) -> list[dict[str, Entry]]:
-    """Commit markers by tid, oldest first, in parts of at most `most`, by default of STATISTICS_BYTES.
+    """Divides commit markers, by tid, into groups of at most `most`, by default STATISTICS_BYTES, the oldest first.
 
-    Markers of the same time are in one part unless they are `are_too_many`, since the markers among them define their
-    order. A marker with a turn comes in no later part than those that know of this turn; `briefs` has them by tid.
+    Markers of the same time are in one group unless they are `are_too_many`, since the markers among them define their
+    order. A marker with a turn comes in no later group than those that know of this turn; `briefs` has them by tid.
     """
     most, known = most or AtOnce(STATISTICS_BYTES), briefs or {}
     times = _in_turn(markers, known)
@@ -486,7 +488,7 @@ def _in_turn(markers: Mapping[str, Entry], briefs: Mapping[str, Brief]) -> Mappi
     times = {tid: entry.modified for tid, entry in markers.items()}
     known = sorted(((briefs[tid].known, times[tid]) for tid in times.keys() & briefs.keys()), reverse=True)
     numbers = [-number for number, _ in known]
-    earliest = [*accumulate((time for _, time in known), min)]  # of those that know of at least this turn
+    earliest = [*accumulate((time for _, time in known), min)]  # of the markers that know of at least this turn
     for tid in times.keys() & briefs.keys():
         if turn := briefs[tid].turn:
             times[tid] = earliest[bisect_right(numbers, -turn) - 1]
@@ -498,7 +500,7 @@ def _entries(markers: Iterable[tuple[str, Entry]]) -> Iterator[Entry]:
 
 
 def _pack(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
-    """The items in order, in lists of this size together. An item that is larger has a list of its own."""
+    """The items in order, in lists of at most this size together. An item that is larger has a list of its own."""
     some: list[_T] = []
     left = most
     for item in items:
@@ -515,7 +517,7 @@ def _pack(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator
 def read_briefs(
     store: Store, markers: Mapping[str, Entry], *, table_id: str | None, remembers: bool
 ) -> dict[str, Brief | None]:
-    """The commit markers of a table in brief, by tid; None if a marker is another table's. Those that cannot be read
+    """The commit markers of a table in brief, by tid; None if a marker is another table's. Markers that cannot be read
     have no turns and no paths. Few markers are in memory at a time; `remembers`: see `read_markers`."""
     found: dict[str, Brief | None] = {}
     for some in _pack(markers.items(), lambda it: _total_bytes([it[1]]), _ROOT_BYTES):
@@ -533,7 +535,7 @@ def read_markers(
     """Reads commit markers in parallel, of any number and size: the bodies of a few are in memory at a time.
 
     If the markers are very large together, their statistics are not kept. With a `table_id`, another table's markers
-    are `strange`, and unless not `remembers`, the markers are remembered.
+    are `strange`, and the markers are remembered if `remembers`.
     """
     entries = list(entries)
     leaves_out = are_too_many(entries)
@@ -556,7 +558,7 @@ def read_markers(
         for some in _pack(entries, lambda entry: _total_bytes([entry]), _AT_ONCE_BYTES):
             for entry, found in zip(some, store.ask_each(find, some), strict=True):
                 match found:
-                    case CommitMarker(dbio_commit=CommitInfo(table_id=told)) if not is_of_table(told, table_id):
+                    case CommitMarker(dbio_commit=CommitInfo(table_id=id)) if not is_of_table(id, table_id):
                         markers.strange[entry.path] = found
                     case CommitMarker():
                         markers.valid[entry.path] = found
@@ -570,7 +572,7 @@ def read_markers(
 
 
 def remember_markers(store: Store, table_id: str, found: Iterable[tuple[Entry, CommitMarker]]) -> None:
-    """Remembers markers that were read before it was known whose table it is."""
+    """Remembers markers that were read before the table's id was known."""
     for entry, marker in found:
         keep(store, table_id, entry, marker, bytes=marker_bytes(marker))
 
@@ -622,8 +624,7 @@ def _cached_turn(store: Store, table_id: str | None, entry: Entry, read: Callabl
 
 
 def with_sizes(store: Store, files: LiveFiles) -> LiveFiles:
-    """The files, with sizes from the store for those whose writers recorded none: another DBIO writer's in a dbio
-    table."""
+    """The files, with sizes from the store for files whose writers recorded none, such as other DBIO writers."""
     unknown = files.of_unknown_size()
     if not unknown:
         return files

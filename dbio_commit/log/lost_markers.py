@@ -1,7 +1,8 @@
 """Finds transactions that look pending although they were decided: somebody has deleted their commit markers.
 
-Readers cannot know that, since vacuum alone deletes markers, the start marker first (PROTOCOL.md 10.4). What other
-objects record of such a transaction shows it. That costs no request, except for turns whose holders are not known.
+Readers take them for pending, since vacuum alone deletes markers, the start marker first (PROTOCOL.md 10.4). What other
+objects record of such a transaction shows that it was decided. The search costs no request, except for turns whose
+holders are not known.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,11 +17,11 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.markers.provenance import Provenance
-from dbio_commit.protocol.markers.start import Begun
+from dbio_commit.protocol.markers.start import StartMarker
 from dbio_commit.store import Store
 
 _MOST_TURNS = 100
-"""How many turns of unknown holders are read, the newest first. A holder that was aborted is one of them."""
+"""The most turns that are read to find unknown holders, the newest first. Holders that were aborted are among them."""
 
 BRING_BACK = (
     "bring it back, from a version of the bucket or from a backup, before anything aborts the transaction, since an "
@@ -30,7 +31,7 @@ BRING_BACK = (
 
 
 def find_decided(store: Store, snapshot: Snapshot, tids: Collection[str]) -> dict[str, str]:
-    """Those of the pending transactions that were certainly decided, by tid, with the sign of it in words.
+    """The pending transactions that were certainly decided: by tid, the evidence in words.
 
     Of a large table, only commits that its checkpoint does not cover are searched for removed files: see `removers`.
     """
@@ -43,13 +44,12 @@ def find_decided(store: Store, snapshot: Snapshot, tids: Collection[str]) -> dic
 
 
 def removers(commits: Iterable[Decided], tids: Collection[str]) -> dict[str, str]:
-    """Those of the transactions of which a commit removed files, so that they were committed: by tid, the tid of that
-    commit."""
+    """The transactions whose files a commit removed, so that they were committed: by tid, the tid of that commit."""
     found: dict[str, str] = {}
     for commit in commits if tids else ():
         info = commit.marker.dbio_commit
         if info is None or info.operation == "adopt":
-            continue  # it names what it found in the directory
+            continue  # an adoption names what it found in the directory
         writers = (names.parse_data_file(names.split(path)[1]) for path in commit.marker.removed)
         for tid in (*writers, *commit.marker.removed_tids):
             if tid in tids and tid != commit.tid:
@@ -58,7 +58,7 @@ def removers(commits: Iterable[Decided], tids: Collection[str]) -> dict[str, str
 
 
 def _read_before(store: Store, snapshot: Snapshot, tids: Collection[str]) -> set[str]:
-    """Those whose commit this process remembers."""
+    """The tids whose commit markers this process remembers."""
     wanted = {names.committed(tid): tid for tid in tids}
     kept = remembered(store, snapshot.table_id or "", wanted)
     return {
@@ -70,7 +70,8 @@ def _read_before(store: Store, snapshot: Snapshot, tids: Collection[str]) -> set
 
 
 def _ended_turns(store: Store, snapshot: Snapshot, tids: Collection[str]) -> dict[str, str]:
-    """Those that held a turn which is over: a later one was taken, or a commit records that it knew of its end."""
+    """The transactions whose turn is over: by tid, the evidence. A later turn was taken, or a commit records their turn
+    as known."""
     turns, last = snapshot.log.turns, snapshot.log.last_turn
     infos = [(it.tid, it.marker.dbio_commit) for it in snapshot.transactions if it.marker.dbio_commit]
     held = {info.turn for _, info in infos if info}
@@ -90,9 +91,10 @@ def _ended_turns(store: Store, snapshot: Snapshot, tids: Collection[str]) -> dic
 
 
 def find_probable(
-    snapshot: Snapshot, begun: Mapping[str, Begun], newest: Mapping[str, datetime | None] | None = None
+    snapshot: Snapshot, begun: Mapping[str, StartMarker], newest: Mapping[str, datetime | None] | None = None
 ) -> dict[str, str]:
-    """Those of the pending transactions, by their start markers, whose writers went on after them: by tid, the sign.
+    """The pending transactions whose processes went on after them: by tid, the evidence. `begun` has their start
+    markers.
 
     `newest` has the times of the newest files of the transactions. Without it, their beginnings count instead.
     """

@@ -1,18 +1,14 @@
-"""What a transaction needs to begin: the table's descriptor, and its columns and settings as of a decided turn.
+"""Reads what a transaction needs to begin: the table's descriptor, and its columns and settings as of a decided turn.
 
 The cost does not depend on the length of the log. Turns are numbered and never change, so a process that remembers one
 looks only for the next. A disk cannot list from a name on: there, a process that looked not long ago looks for the next
 turn by its name. While the last turn is undecided, columns and settings are as of the turn before it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from cachetools import LRUCache
-
 from dbio_commit.base.clock import Clock, Moment
-from dbio_commit.base.forks import ProcessLock
 from dbio_commit.log.listing import (
     has_start,
     is_of_one_table,
@@ -22,98 +18,46 @@ from dbio_commit.log.listing import (
     read_turn,
     refuse_dropped,
 )
-from dbio_commit.log.settled import Settled
+from dbio_commit.log.seen import Seen, find_seen, remember
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.table_log import TableLog, table_now
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.commit import CommitMarker
-from dbio_commit.protocol.markers.descriptor import Descriptor
 from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
-from dbio_commit.protocol.settings import Layout, Settings, layout_of
+from dbio_commit.protocol.settings import Settings
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.store import Store
 
-_TABLES = 1000
-"""How many tables a process remembers."""
-
 UNPURGED_S = 20 * 60.0
-"""Vacuum purges no marker that is younger, in s. So long, a holder without a commit marker counts as undecided, and no
-turn is missing among those that came since a look."""
+"""Vacuum purges no marker that is younger, in s. For so long, a holder without a commit marker counts as undecided, and
+none of the turns that came since a look is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A table as a transaction saw it when it began."""
-
-    entry: Entry
-    """The descriptor as it is listed."""
-    descriptor: Descriptor
-    metadata: Metadata
-    """As of a decided turn."""
-    turn: Entry | None = None
-    """The object of that turn. None if it was not listed. Its number is not enough: if the table was restored from a
-    backup, another transaction may have taken a turn of the same number."""
-    holder: Turn | None = None
-    """The turn after that, if it is taken and was undecided."""
-    at: Moment | None = None
-    """When the holder was undecided. None if there is no holder."""
-    looked: Moment | None = None
-    """At this moment or later, the last turn was `turn`, an earlier one, or that of `holder`."""
-
-    @property
-    def layout(self) -> Layout:
-        """The partition columns."""
-        return layout_of(self.metadata.settings, self.descriptor.partition_columns)
-
-    @property
-    def origin(self) -> Origin:
-        return Origin(self.descriptor.id, self.entry.modified)
-
-    @property
-    def new_layout_by(self) -> Turn | None:
-        """The turn of a transaction that is changing the layout, if any. Until it is decided, no other may begin."""
-        return self.holder if self.holder and self.holder.new_layout else None
-
-    def as_of(self, metadata: Metadata, log: Log, holder: Turn | None = None, at: Moment | None = None) -> "Seen":
-        """The same table with these columns and settings, by the turns of the log. `holder` was undecided then."""
-        return replace(self, metadata=metadata, turn=log.turns.get(metadata.turn), holder=holder, at=at)
-
-
-_SEEN: LRUCache[tuple[str, ...], Seen] = LRUCache(_TABLES)
-
-
-def _begin_anew() -> None:
-    global _SEEN
-    _SEEN = LRUCache(_TABLES)
-
-
-_LOCK = ProcessLock(_begin_anew)
-
-
-def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
+def look_at_table(store: Store, clock: Clock) -> Seen | None:
     """The table, or None if there is none. It includes every turn that was decided before this call.
 
     Raises TableNotFoundError if it was dropped.
     """
-    looked, seen = clock.moment(), _seen(store, clock)
+    looked, seen = clock.moment(), find_seen(store, clock)
     if seen is not None:
         front, turns = store.together(partial(_stat_front, store), partial(_turns_from, store, clock, seen))
         refuse_dropped(store, front)
         if seen.entry == front.descriptor:
-            seen = replace(_go_on(store, clock, seen, read_snapshot, at=looked, turns=turns), looked=looked)
-            _remember(store, clock, seen)
+            seen = replace(_go_on(store, clock, seen, at=looked, turns=turns), looked=looked)
+            remember(store, clock, seen)
             return seen
     now, front = clock.now(), parse_log(store.list_log("_d", Kind.TURN))
     refuse_dropped(store, front)
     if front.descriptor is None:
         return None
     fresh = Seen(front.descriptor, read_front(store, front), NO_METADATA)
-    seen = replace(_look_anew(store, clock, fresh, front, read_snapshot), looked=looked)
+    seen = replace(_look_anew(store, clock, fresh, front), looked=looked)
     if is_of_one_table(front, now):
-        _remember(store, clock, seen)
+        remember(store, clock, seen)
     return seen
 
 
@@ -121,67 +65,25 @@ def _stat_front(store: Store) -> Log:
     return parse_log(store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
 
 
-def look_at_turns(store: Store, clock: Clock, origin: Origin, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
+def look_at_turns(store: Store, clock: Clock, origin: Origin) -> Seen | None:
     """The table of this origin, as `look_at_table`. None if it has gone.
 
-    If this process remembers the table, it looks only at the turns since then, and not for the descriptor.
+    If this process remembers the table, only later turns are looked for, and not the descriptor.
     """
-    seen = _seen(store, clock)
+    seen = find_seen(store, clock)
     if seen is None or seen.descriptor.id != origin.table_id:
-        found = look_at_table(store, clock, read_snapshot)
+        found = look_at_table(store, clock)
         return found if found and found.descriptor.id == origin.table_id else None
     looked = clock.moment()
     turns = _turns_from(store, clock, seen)
-    seen = replace(_go_on(store, clock, seen, read_snapshot, at=looked, turns=turns), looked=looked)
-    _remember(store, clock, seen)
+    seen = replace(_go_on(store, clock, seen, at=looked, turns=turns), looked=looked)
+    remember(store, clock, seen)
     return seen
 
 
-def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) -> None:
-    """Remembers what this process has committed in a turn that the log shows, if it remembers the table."""
-    seen = _seen(store, clock)
-    if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
-        _remember(store, clock, seen.as_of(metadata, log))
-
-
-def remember_state(store: Store, clock: Clock, settled: Settled, metadata: Metadata, looked: Moment) -> None:
-    """Remembers the table as it was read, in a state that has this metadata, by listings that began at `looked`.
-
-    So a transaction that begins now looks only for later turns.
-    """
-    entry, seen = settled.log.descriptor, _seen(store, clock)
-    is_known = seen is not None and seen.entry == entry and seen.metadata.turn >= metadata.turn
-    if entry is None or is_known or metadata.turn != settled.log.last_turn or not metadata.turn:
-        return
-    if is_of_one_table(settled.log, looked.wall):
-        fresh = Seen(entry, settled.descriptor, NO_METADATA, looked=looked)
-        _remember(store, clock, fresh.as_of(metadata, settled.log))
-
-
-def free_turn(store: Store, clock: Clock, origin: Origin | None, *, within_s: float) -> int | None:
-    """The turn after the last one, if this process saw that all turns were decided, not longer ago than `within_s`."""
-    seen = _seen(store, clock)
-    if seen is None or seen.turn is None or seen.holder or origin is None or seen.descriptor.id != origin.table_id:
-        return None
-    return seen.metadata.turn + 1 if seen.looked and clock.is_within(seen.looked, within_s) else None
-
-
-def forget_holder(store: Store, clock: Clock) -> None:
-    """Forgets the undecided holder, so that the next look asks the store what became of it."""
-    if (seen := _seen(store, clock)) is not None:
-        _remember(store, clock, replace(seen, holder=None, at=None))
-
-
-def remembered_id(store: Store, clock: Clock) -> str | None:
-    """The id of the table that this process remembers at this root. None if it remembers none."""
-    seen = _seen(store, clock)
-    return seen.descriptor.id if seen else None
-
-
-def _go_on(
-    store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot], *, at: Moment, turns: Log
-) -> Seen:
-    """Continues from what was seen, turn by turn. `turns` are those from it on, which were listed after `at`."""
+def _go_on(store: Store, clock: Clock, seen: Seen, *, at: Moment, turns: Log) -> Seen:
+    """Continues from the turn in `seen`, turn by turn. `turns` has this turn and later ones, and was listed after
+    `at`."""
     while True:
         turn, found = seen.metadata.turn, turns
         if turn not in found.turns or found.turns[turn] != seen.turn:
@@ -201,23 +103,23 @@ def _go_on(
             break
         seen = seen.as_of(metadata, found)
         at, turns = clock.moment(), _turns_from(store, clock, seen)
-    return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
+    return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)))
 
 
 def _turns_from(store: Store, clock: Clock, seen: Seen) -> Log:
-    """The turn that was seen, and at least the next one, if there are any."""
+    """The log with the turn in `seen`, and at least the next one, if they exist."""
     turn = seen.metadata.turn
     if store.lists_all_names and seen.looked is not None and clock.is_within(seen.looked, UNPURGED_S):
         return parse_log(store.stat_log(names.turn(turn), names.turn(turn + 1)).values())
     return parse_log(store.list_log_from(names.turn(turn), Kind.TURN))
 
 
-def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: Callable[[], Snapshot]) -> Seen:
-    """Reads the last turn. While that is undecided, the one before, which is decided."""
+def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log) -> Seen:
+    """The table as of the last turn; while that is undecided, as of the one before, which is decided."""
     at, last = clock.moment(), read_last_turn(store, log)
     if not last:
         metadata = _before_turns(seen)
-        return seen.as_of(read_snapshot().metadata if metadata is None else metadata, log)
+        return seen.as_of(_snapshot(store, clock).metadata if metadata is None else metadata, log)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _marker_of(store, holder)
     started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
@@ -229,7 +131,7 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     elif marker is not None and (metadata := _metadata_after(marker, seen.metadata, last)) is not None:
         return seen.as_of(metadata, log)
     # A snapshot has the answer in any case.
-    snapshot = read_snapshot()
+    snapshot = _snapshot(store, clock)
     metadata = snapshot.metadata
     if metadata.turn < last and holder:
         if holder.tid in {commit.tid for commit in snapshot.transactions}:
@@ -248,13 +150,13 @@ def _start_of(store: Store, holder: Turn) -> Entry | None:
 def _precedes(started: Entry | None, turn: Entry) -> bool:
     """Whether there is a start marker from before the turn. A transaction puts it before it takes a turn.
 
-    A later one may be from a late task, which put it again after vacuum had purged the decision.
+    A younger start marker may be from a late task, which put it again after vacuum had purged the decision.
     """
     return started is not None and started.modified <= turn.modified
 
 
 def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | None:
-    """What the holder of a decided turn recorded, or the last holder before it that was not aborted.
+    """The metadata recorded by the holder of a decided turn, or by the last holder before it that was not aborted.
 
     None if vacuum has purged it, or if nothing is recorded.
     """
@@ -285,7 +187,7 @@ def _before_turns(seen: Seen) -> Metadata | None:
 def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_next: bool = False) -> Metadata | None:
     """Columns and settings after the turn, by its holder's marker. None if the marker does not record them.
 
-    `before` is as of an earlier turn. `is_next`: that is the turn right before.
+    `before` is as of an earlier turn. `is_next`: that turn is the one right before.
     """
     if marker.is_abort:
         return before._replace(turn=turn) if is_next else None
@@ -301,19 +203,9 @@ def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_nex
 
 
 def _marker_of(store: Store, holder: Turn | None) -> CommitMarker | None:
-    """The commit marker of the turn's holder. One that a crash left without content decides nothing yet."""
+    """The commit marker of the turn's holder. A marker that a crash left without content decides nothing yet."""
     return read_commit(store, names.committed(holder.tid), may_be_empty=True) if holder else None
 
 
-def _key(store: Store, clock: Clock) -> tuple[str, ...]:
-    return store.identity, store.principal, store.url, clock.boot()
-
-
-def _seen(store: Store, clock: Clock) -> Seen | None:
-    with _LOCK:
-        return _SEEN.get(_key(store, clock))
-
-
-def _remember(store: Store, clock: Clock, seen: Seen) -> None:
-    with _LOCK:
-        _SEEN[_key(store, clock)] = seen
+def _snapshot(store: Store, clock: Clock) -> Snapshot:
+    return table_now(store, clock, TableLog.snapshot)

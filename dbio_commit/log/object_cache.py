@@ -1,4 +1,4 @@
-"""Remembers what this process has read of logs: commit markers, turns and checkpoints never change.
+"""Caches what this process has read of logs: commit markers, turns and checkpoints never change.
 
 Therefore a `Table`, a stream or the service reads only new objects when it reads a table again.
 """
@@ -20,7 +20,7 @@ LIMIT_BYTES = 128 * 1024**2
 """The most memory for all; the object that was not used for the longest time is forgotten first."""
 
 _AT_LEAST = 1024
-"""The memory for each key and its bookkeeping."""
+"""The memory for each key and its bookkeeping, in bytes."""
 
 
 class ObjectKey(NamedTuple):
@@ -89,7 +89,7 @@ class ObjectCache:
         }
 
     def keep(self, key: Hashable, value: object, *, bytes: int) -> None:
-        """Keeps what the caller knows without reading it."""
+        """Keeps a value that the caller has."""
         kept = _Cached(value, bytes)
         with self._lock:
             if bytes <= self._kept.maxsize:
@@ -100,7 +100,8 @@ class ObjectCache:
 
     @contextmanager
     def holding(self, service: str, principal: str, url: str) -> Iterator[None]:
-        """Within this context, all that is read of the table is kept, whatever its size: no more than its snapshot."""
+        """Within this context, all that is read of the table is kept, whatever its size. That is no more than its
+        snapshot."""
         held = (service, principal, url), dict[Hashable, _Cached]()
         with self._lock:
             self._held.append(held)
@@ -126,8 +127,7 @@ def read_cached(
 ) -> _T:
     """The contents of the object, remembered or by `read`. Without a `table_id`, nothing is remembered.
 
-    With `lean`, the result is what `lean` leaves of the contents, and only that is remembered. A caller without `lean`
-    never gets it.
+    With `lean`, the result is `lean` of the contents, and only that is remembered. Callers without `lean` never get it.
     """
     if lean is None:
         return _read_cached(store, table_id, entry, read, bytes=bytes)
@@ -165,9 +165,9 @@ def find(store: Store, table_id: str, entry: Entry) -> object:
 def read_last_cached(
     store: Store, table_id: str | None, what: str, entry: Entry, read: Callable[[], _T], *, bytes: Callable[[_T], int]
 ) -> _T:
-    """As `read_cached`, for what `read` makes of an object that others take the place of: a checkpoint.
+    """As `read_cached`, for what `read` makes of an object that newer ones replace, such as a checkpoint.
 
-    Of each table, and for each `what`, only that of the last object is remembered.
+    Of each table, and for each `what`, only the result for the last object is remembered.
     """
     if table_id is None:
         return read()
@@ -188,7 +188,7 @@ def _key(store: Store, table_id: str, entry: Entry) -> ObjectKey:
 
 
 def is_cached(store: Store, table_id: str, entry: Entry) -> bool:
-    """Whether this process remembers the contents of the object, or what was left of them when it was read."""
+    """Whether this process remembers the contents of the object, or what `lean` left of them."""
     key = _key(store, table_id, entry)
     return any(CACHE.find(it) is not None for it in (key, key._replace(is_lean=True)))
 

@@ -39,7 +39,8 @@ class Nothing:
 def find_log(
     store: Store, clock: Clock, *, even_dropped: bool = False, at_once: bool = False
 ) -> TableLog | DirectoryLog | Nothing:
-    """What is at the root. `at_once` lists all files together with the log, for a caller that has just found no table.
+    """Returns what is at the root. `at_once` lists all files together with the log, for a caller that has just found no
+    table.
 
     Raises TableNotFoundError if the table was dropped (unless `even_dropped`), UnsupportedTableError,
     InvalidInputError.

@@ -34,23 +34,23 @@ def look_at_all(
 
 
 def find_respelled(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
-    """The files of the snapshot that spell a column otherwise: by path, which column. Readers of Delta take it for
-    null.
+    """The files of the snapshot that spell a column otherwise: by path, which column. Readers of Delta take such a
+    column for null.
 
     Reads only files that no dbio writer made to fit. Raises StoreError.
     """
     looked = _look_at_doubtful(store, snapshot, columns)
-    told = ((path, _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked)
-    return {path: wrong for path, wrong in told if wrong}
+    found = ((path, _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked)
+    return {path: wrong for path, wrong in found if wrong}
 
 
 def find_drifted(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
     """As `find_respelled`, with files of types that some engine cannot read. A compaction rewrites all of these."""
     looked = _look_at_doubtful(store, snapshot, columns)
-    told = (
+    found = (
         (path, footer.problem or _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked
     )
-    return {path: wrong for path, wrong in told if wrong}
+    return {path: wrong for path, wrong in found if wrong}
 
 
 def find_other_types(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
@@ -83,14 +83,15 @@ def find_doubtful(snapshot: Snapshot, columns: Mapping[str, Any]) -> list[str]:
 
 
 def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> Iterator[tuple[str, Footer]]:
-    """Without files that are not Parquet: these cannot be rewritten."""
+    """The footers of doubtful files, by path, without files that are not Parquet: these cannot be rewritten."""
     for path, footer in look_at_all(store, find_doubtful(snapshot, columns)):
         if footer is not None and not footer.broken:
             yield path, footer
 
 
 def _respelled(footer: Footer, columns: Mapping[str, Any], partition_columns: Sequence[str]) -> str | None:
-    """Ignores partition columns, which all readers take from the directory."""
+    """The column that a file spells otherwise, or None. Ignores partition columns, which all readers take from the
+    directory."""
     inside = footer.columns and without(footer.columns, partition_columns)
     return respelled(inside, without(columns, partition_columns)) if inside else None
 
@@ -104,14 +105,14 @@ def find_wrong(
     *,
     total: int | None = None,
 ) -> dict[str, str]:
-    """Files that some reader cannot read, or reads as something else, or that have a column nobody sees: by path, the
-    reason.
+    """Files that some reader cannot read, or reads as something else, or with a column that the table lacks: by path,
+    the reason.
 
     `columns` are the table's, if they are known. `total` is the number of paths. Raises StoreError.
     """
     looked = look_at_all(store, paths, progress, total=total)
-    told = ((path, _wrong(footer, columns, partition_columns)) for path, footer in looked if footer is not None)
-    return {path: wrong for path, wrong in told if wrong}
+    found = ((path, _wrong(footer, columns, partition_columns)) for path, footer in looked if footer is not None)
+    return {path: wrong for path, wrong in found if wrong}
 
 
 def _wrong(footer: Footer, columns: Mapping[str, Any] | None, partition_columns: Sequence[str]) -> str | None:

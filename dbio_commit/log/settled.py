@@ -43,13 +43,14 @@ from dbio_commit.protocol.state import Metadata, current_metadata, known_layouts
 from dbio_commit.store import Store
 
 _COARSE_S = 2.0
-"""How long to wait on a disk whose times have whole seconds, or every second one."""
+"""The pause, in s, on a disk whose times have whole seconds, or every second one."""
 
 _AHEAD_BYTES = 1024**2
 """The most bytes of markers that are read before it is known that they count."""
 
 _ATTEMPTS = 10
-"""How many newer checkpoints a read may find, each purged before it is read. Half an hour is between any two."""
+"""The most attempts of a read. An attempt fails if a listed object is purged before it is read. Vacuum purges objects
+only half an hour after a checkpoint that covers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Settled:
     """One consistent state of the log."""
 
     log: Log
-    """Only `committed` counts; `later` came too late."""
+    """The markers in `committed` count; those in `later` came too late for this state."""
     descriptor: Descriptor
     checkpoint: Checkpoint
     """The newest checkpoint."""
@@ -66,7 +67,7 @@ class Settled:
 
     @property
     def origin(self) -> Origin:
-        """The table that it is."""
+        """Which table this is."""
         return Origin(self.descriptor.id, self.log.descriptor.modified if self.log.descriptor else None)
 
     @property
@@ -83,7 +84,7 @@ class Settled:
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """When it is not known whether some commit had been made yet, since its marker has another time."""
+        """Periods in which it is not known whether some commit had been made, since its marker has another time."""
         found = find_doubts(self._of_markers, self.log.started)
         return add_doubts(self.checkpoint.doubts, found, known_since=self.checkpoint.known_since)
 
@@ -107,7 +108,8 @@ class Settled:
 
     @property
     def news(self) -> list[Decided]:
-        """The transactions that the checkpoint does not cover. Those that a copy has redated get the same time."""
+        """The transactions that the checkpoint does not cover. If a copy has given some new times, all up to the newest
+        of these get that time."""
         found = self._of_markers
         until = redated_until(found, self.origin.dated)
         if until is None:
@@ -123,16 +125,18 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """Of the markers that no checkpoint covers, the oldest, and no turn without the turns before it. None of them is
-    another table's: no checkpoint ever covers those."""
+    """Chooses the oldest markers that no checkpoint covers, and no turn without the turns before it.
+
+    None of them is another table's: no checkpoint ever covers those.
+    """
 
     most: AtOnce
-    """They are at most so much together, unless it is only one."""
+    """The most that they are together, unless only one is chosen."""
     briefs: dict[str, Brief | None]
-    """Those that are known, as by `read_briefs`. Reading adds others to it."""
+    """The markers that were read before, in brief, as by `read_briefs`. `read` adds others."""
 
     def read(self, store: Store, markers: Mapping[str, Entry], *, table_id: str) -> dict[str, Brief]:
-        """Those of the markers that are not another table's, in brief."""
+        """The markers that are not another table's, in brief, by tid."""
         new = {tid: entry for tid, entry in markers.items() if tid not in self.briefs}
         self.briefs.update(read_briefs(store, new, table_id=table_id, remembers=False))
         return {tid: brief for tid in markers if (brief := self.briefs[tid]) is not None}
@@ -148,17 +152,17 @@ def read_settled(
     base: Checkpoint | None = None,
     decode: DecodeCheckpoint | None = None,
 ) -> Settled:
-    """The state as of the listing `first`, or later. Lists commit markers and checkpoints once more; if there are new
-    commits, both once more.
+    """The state as of the listing `first`, or later. Lists commit markers and checkpoints once more, and both again if
+    there are new commits.
 
-    `oldest` gives an earlier state, for a checkpoint only, see there. `passing_over` has the numbers of checkpoints
-    that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose parts cannot
-    all be read. `decode`: see `read_checkpoint`.
+    With `oldest`, the state is an earlier one, for a checkpoint only: see `Oldest`. `passing_over` has the numbers of
+    checkpoints that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose
+    parts cannot all be read. `decode`: see `read_checkpoint`.
 
-    The checkpoints are listed after each listing whose markers count. If that missed a marker, since vacuum had purged
-    it, a checkpoint from before the purge covers it. Checkpoints are listed again only if one of them, or a marker, is
-    gone when it is read. The commit markers are listed again only if a checkpoint has come since `first`: what this
-    process remembers of a marker does not show that the marker is still there.
+    The checkpoints are listed after each listing whose markers count. If that listing missed a marker, since vacuum had
+    purged it, a checkpoint from before the purge covers the transaction. Checkpoints are listed again only if one of
+    them, or a marker, is gone when it is read. The commit markers are listed again only if a checkpoint has come since
+    `first`: what this process remembers of a marker does not show that the marker is still there.
     """
     descriptor, second = look_again(store, clock, first, reads_ahead=oldest is None)
     log, seen = _list_commits(store, clock, first, second.committed)
@@ -200,7 +204,8 @@ def read_settled(
 
 
 def look_again(store: Store, clock: Clock, first: Log, *, reads_ahead: bool = True) -> tuple[Descriptor, Log]:
-    """The descriptor, and the checkpoints and commit markers as they are listed now. Reads ahead at the same time."""
+    """The descriptor, and the checkpoints and commit markers as they are listed now. Reads markers ahead at the same
+    time."""
     known, is_of_one = cached_descriptor(store, first), is_of_one_table(first, clock.now())
     descriptor, ahead, listed = store.together(
         lambda: known or read_descriptor(store, first),
@@ -216,7 +221,8 @@ def look_again(store: Store, clock: Clock, first: Log, *, reads_ahead: bool = Tr
 def _read_ahead(store: Store, first: Log, table_id: str | None) -> Sequence[tuple[Entry, CommitMarker]]:
     """The markers that the caller will read in any case, by what `first` shows, if they are few enough to be kept.
 
-    None if it has to read a checkpoint to find out which these are, and none that it will refuse.
+    Empty if a checkpoint must be read first to find out which these are. Markers that the caller will refuse are left
+    out.
     """
     with suppress(DbioError):
         new = unread(store, first, table_id)
@@ -245,25 +251,25 @@ def _only_oldest(log: Log, checkpoint: Checkpoint, most: AtOnce, read: "_ReadBri
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Which commit markers were there after which checkpoints had been written."""
+    """Records which commit markers were listed after which checkpoints had been written."""
 
     checkpoints: Set[int]
-    """The numbers of those that were listed before."""
+    """The numbers of checkpoints that were listed before the markers."""
     tids: Set[str]
-    """Whose commit markers a listing showed that began after that."""
+    """The tids of commit markers in a listing that began after that."""
 
     def shows(self, newest: int, uncovered: Mapping[str, Entry]) -> bool:
-        """Whether these markers, which the newest checkpoint does not cover, were there after it: then it has not
-        forgotten them."""
+        """Whether these markers, which the newest checkpoint does not cover, were listed after it: then it has not
+        forgotten their transactions."""
         return not uncovered or (newest in {0, *self.checkpoints} and uncovered.keys() <= self.tids)
 
 
 def _list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, Entry]) -> tuple[Log, _Seen]:
-    """The commit markers that count, and those that came too late. The log is `first` if its markers count, and no
-    others."""
+    """The log with the commit markers that count, and with those that came too late; and what was seen. The log is
+    `first` if exactly its markers count."""
     checkpoints = frozenset(first.checkpoints)
     if second.keys() <= first.committed.keys():
-        return first, _Seen(checkpoints, second.keys())  # then its time is between the two
+        return first, _Seen(checkpoints, second.keys())  # then the state is as of a time between the two listings
     base = {**second, **first.committed}
     clock.sleep(pause_s(store, base))
     third = list_committed(store)
@@ -272,7 +278,7 @@ def _list_commits(store: Store, clock: Clock, first: Log, second: Mapping[str, E
 
 
 def pause_s(store: Store, listed: Mapping[str, Entry]) -> float:
-    """How long an object may take to appear after its time, by the markers that were listed."""
+    """The longest time, in s, from an object's own time until it is listed. `listed` shows how exact the times are."""
     is_coarse = store.has_directories and not any(entry.modified.microsecond for entry in listed.values())
     return max(store.settle_s, _COARSE_S) if is_coarse else store.settle_s
 
@@ -298,7 +304,7 @@ def read_in_brief(store: Store, markers: Mapping[str, Entry], *, table_id: str) 
 
 
 def with_earlier_turns(log: Log, checkpoint: Checkpoint, read: _ReadBriefs) -> Log:
-    """With all turns that the counted markers depend on by their bodies, whatever the store's clock says."""
+    """The log with all turns that the counted markers depend on by their bodies, whatever the store's clock says."""
     if not log.later:
         return log
     last = max((it.known for it in read(log.uncovered(checkpoint.covered)).values()), default=0)

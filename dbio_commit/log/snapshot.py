@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.dataset
 
-    from dbio_commit.data.terms import Filter, Where
+    from dbio_commit.data.conditions.terms import Filter, Where
     from dbio_commit.log.frames.pandas_frame import TypesMapper
     from dbio_commit.log.frames.scan import Scan
 from dbio_commit.protocol.scope import Scope
@@ -243,8 +243,8 @@ class Snapshot:
         InvalidInputError if this is no condition on columns of the table, MissingPackageError without sqlglot.
         """
         require("sqlglot", what="where")
-        from dbio_commit.data.pruning import column_types, prune
-        from dbio_commit.data.where import parse_where, refusing_depth
+        from dbio_commit.data.conditions.pruning import column_types, prune
+        from dbio_commit.data.conditions.sql import parse_where, refusing_depth
 
         if self.schema is None:
             return self

@@ -1,4 +1,4 @@
-"""The log of a table as it was listed, and what readers and writers ask of it (PROTOCOL.md 8)."""
+"""Reads the states and the history of a table by its log, as it was listed (PROTOCOL.md 8)."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import TableNotFoundError
 from dbio_commit.log.listing import DecodeCheckpoint, read_checkpoint, read_descriptor, refuse_dropped, until_quiet
-from dbio_commit.log.metadata import remember_state
+from dbio_commit.log.seen import remember_state
 from dbio_commit.log.settled import Settled, read_settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import table_history, table_snapshot
@@ -39,7 +39,8 @@ class TableLog:
     """Takes the place of the newest checkpoint."""
 
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        """The current state, or an earlier one. Raises ObjectNotFoundError if vacuum overtook it: open it again."""
+        """The state now, or an earlier one. Raises ObjectNotFoundError if vacuum purged what was listed: list it
+        again."""
         settled = self.settled()
         found = table_snapshot(self.store, settled, as_of=as_of, ignore_corrupt=ignore_corrupt)
         if self.looked and as_of is None and not ignore_corrupt:
@@ -68,7 +69,7 @@ class TableLog:
 
 
 def table_now(store: Store, clock: Clock, read: Callable[[TableLog], _T]) -> _T:
-    """What `read` finds in the log of the table as it is listed now. Raises TableNotFoundError."""
+    """The result of `read` for the log of the table as it is listed now. Raises TableNotFoundError."""
 
     def once() -> _T:
         looked = clock.moment()

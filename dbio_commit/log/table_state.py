@@ -1,6 +1,7 @@
-"""What the log of a table adds up to, for readers: its state at one instant, and its history."""
+"""Makes snapshots and histories of a table from its log, read as one state (`Settled`)."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
@@ -10,7 +11,7 @@ from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import committed_by, cut_at, in_order, not_known
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, CommitsInParts
+from dbio_commit.protocol.checkpoint import CommitsInParts
 from dbio_commit.protocol.commits import AsOf, Decided
 from dbio_commit.protocol.history import History, HistoryInParts
 from dbio_commit.protocol.scope import Scope
@@ -24,20 +25,20 @@ def table_snapshot(
 ) -> Snapshot:
     """The state now, or as of a time or tid.
 
-    If it is `unchecked`, its files may lie outside of the table's partitions, and sizes that no marker records are not
-    looked up.
-    Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any more.
+    If `unchecked`, its files may lie outside of the table's partitions, and sizes that no marker records are not looked
+    up. Raises CorruptMarkerError unless `ignore_corrupt`, InvalidInputError for an `as_of` that cannot be read any
+    more.
     """
     settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
     if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled) if as_of is None else _past_of_parts(store, settled, as_of)
-    checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
+    checkpoint, decided = settled.checkpoint, settled.decided
     commits = committed_by(
         decided,
         as_of,
         known_since=checkpoint.known_since,
         erased_until=checkpoint.erased_until,
-        redated_until=redated,
+        redated_until=settled.redated_until,
         doubts=() if as_of is None else settled.doubts,
     )
     files = live_files(commits)
@@ -47,40 +48,31 @@ def table_snapshot(
         check_partitions(store, files, layout)
     if as_of is not None:
         _refuse_vacuumed(store, files, decided, as_of)
+    files = files if unchecked else with_sizes(store, files)
+    if as_of is not None:
+        return _snapshot(store, settled, files, layout, decided=tuple(commits), news=commits)
+    found = _snapshot(store, settled, files, layout, decided=tuple(commits), news=settled.news)
+    return replace(found, checkpoint=checkpoint)
+
+
+def _snapshot(
+    store: Store,
+    settled: Settled,
+    files: Sequence[DataFile],
+    layout: Layout,
+    *,
+    decided: Sequence[Decided],
+    news: Sequence[Decided],
+) -> Snapshot:
+    """A state of the table, without a checkpoint."""
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
-        files=files if unchecked else with_sizes(store, files),
+        files=files,
         partition_columns=layout,
-        first_layout=tuple(settled.descriptor.partition_columns),
-        decided=tuple(commits),
-        news=tuple(settled.news) if as_of is None else tuple(commits),
-        checkpoint=NO_CHECKPOINT if as_of else checkpoint,
-        log=settled.log,
-        origin=settled.origin,
-        redated_until=redated,
-        doubts=settled.doubts,
-        strange=tuple(settled.strange),
-        source=Source(store),
-    )
-
-
-def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
-    """The state now. What is in parts of the checkpoint is read when it is needed."""
-    from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
-
-    news = settled.news
-    layout = settled.layout(settled.metadata(news))
-    return Snapshot(
-        url=store.url,
-        scope=Scope.TABLE,
-        files=PartFiles(store, settled.checkpoint, news, layout),
-        partition_columns=layout,
-        first_layout=tuple(settled.descriptor.partition_columns),
-        decided=Lazy(lambda: in_order(settled.decided)),
+        decided=decided,
         news=tuple(news),
-        outlines=Lazy(lambda: in_order(_outlines(settled, news))),
-        checkpoint=settled.checkpoint,
+        first_layout=tuple(settled.descriptor.partition_columns),
         log=settled.log,
         origin=settled.origin,
         redated_until=settled.redated_until,
@@ -90,13 +82,27 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
     )
 
 
+def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
+    """The state now. Rows in parts of the checkpoint are read when they are needed."""
+    from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
+
+    news = settled.news
+    layout = settled.layout(settled.metadata(news))
+    files, decided = PartFiles(store, settled.checkpoint, news, layout), Lazy(lambda: in_order(settled.decided))
+    return replace(
+        _snapshot(store, settled, files, layout, decided=decided, news=news),
+        outlines=Lazy(lambda: in_order(_outlines(settled, news))),
+        checkpoint=settled.checkpoint,
+    )
+
+
 def _outlines(settled: Settled, news: Sequence[Decided]) -> list[Decided]:
-    """All transactions, of which those in parts have no paths."""
+    """All transactions. Those in parts are outlines: they have no paths."""
     return [*settled.checkpoint.outlines(news), *news]
 
 
 def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Snapshot:
-    """A state of the past. What is in parts of the checkpoint is read when it is needed.
+    """A state of the past. Rows in parts of the checkpoint are read when they are needed.
 
     If no later commit removed files, this reads no rows of files. Otherwise it reads all of them once, to find out
     whether the state is still known.
@@ -104,7 +110,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
     from dbio_commit.log.parts.files import PartFiles  # imports pyarrow, which small tables do without
     from dbio_commit.log.parts.time_travel import Later, Past, PastCommits
 
-    root, news, redated = settled.checkpoint, settled.news, settled.redated_until
+    root, news = settled.checkpoint, settled.news
     stored = root.commits
     assert isinstance(stored, CommitsInParts)
     counted, later = cut_at(
@@ -112,7 +118,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         as_of,
         known_since=root.known_since,
         erased_until=root.erased_until,
-        redated_until=redated,
+        redated_until=settled.redated_until,
         doubts=settled.doubts,
     )
     tids = {commit.tid for commit in counted}
@@ -124,29 +130,18 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         raise not_known(as_of, root.known_since, is_erased=bool(root.erased_until == root.known_since))
     if since.gone:
         raise _vacuumed(store, as_of, since.gone, str(since.first))
-    return Snapshot(
-        url=store.url,
-        scope=Scope.TABLE,
-        files=files,
-        partition_columns=layout,
-        first_layout=tuple(settled.descriptor.partition_columns),
-        decided=Lazy(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids]),
-        news=tuple(own),
+    decided = Lazy(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids])
+    return replace(
+        _snapshot(store, settled, files, layout, decided=decided, news=own),
         outlines=counted,
         past=PastCommits(stored, tids),
-        log=settled.log,
-        origin=settled.origin,
-        redated_until=redated,
-        doubts=settled.doubts,
-        strange=tuple(settled.strange),
-        source=Source(store),
     )
 
 
 def table_history(store: Store, settled: Settled, *, now: datetime, before: History | None = None) -> History:
     """Every commit that the log and its checkpoint still hold. Raises CorruptMarkerError.
 
-    `before` is an earlier history of a table here.
+    `before` is an earlier history of a table here, whose reads are used again.
     """
     settled.markers.only_valid(ignore_corrupt=False)
     parts: HistoryInParts | None = None
@@ -193,8 +188,8 @@ def misplaced(url: str, file: DataFile, columns: Layout) -> CorruptMarkerError:
 def _refuse_vacuumed(store: Store, files: Iterable[DataFile], commits: Iterable[Decided], as_of: AsOf) -> None:
     """Raises InvalidInputError if files that were live then were vacuumed since.
 
-    Only files that were removed since are asked for. A checkpoint will record that they are gone, but there may be none
-    yet.
+    Only files that were removed since are looked for. A checkpoint will record that they are gone, but there may be
+    none yet.
     """
     removed = {path for commit in commits for path in commit.marker.removed}
     doubtful = [file.path for file in files if file.path in removed]

@@ -1,4 +1,4 @@
-"""Reads the states of several tables at one moment, in the requests that each of them takes alone (PROTOCOL.md 8.5)."""
+"""Reads the states of several tables at one moment, in the requests of a read of each one alone (PROTOCOL.md 8.5)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class _Look:
     descriptor: Descriptor
     second: Log
     third: Mapping[str, Entry]
-    """Empty if nobody had to look again."""
+    """Empty if there was no third listing."""
 
     @property
     def base(self) -> Mapping[str, Entry]:
@@ -54,9 +54,10 @@ class _Look:
 def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log]]) -> list[Settled]:
     """The states of all these tables at one moment. `began` was before any of the logs was listed.
 
-    If no listing shows a commit that the one before lacks, the moment is between the two: after the last of the first
-    listings, and before the first of the second ones. Otherwise it is that of the newest commit marker that was listed.
-    Each table is read by the newest checkpoint of its first listing: a later one may cover commits after the moment.
+    If no second listing shows a commit that the first one lacks, the moment is between the two: after the last of the
+    first listings, and before the first of the second ones. Otherwise it is the time of the newest commit marker that
+    was listed. Each table is read by the newest checkpoint of its first listing: a later one may cover commits after
+    the moment.
 
     Raises ObjectNotFoundError if others have deleted what was listed: list the logs again.
     """
@@ -81,14 +82,15 @@ def _look(clock: Clock, store: Store, first: Log) -> _Look:
 
 
 def _counted(looks: Sequence[_Look]) -> list[Log]:
-    """The logs with the markers of all tables that are not younger than the newest one that was listed before."""
+    """The logs with the markers that are not younger than the newest one, of any table, that was listed before."""
     newest = newest_of(*(it.base for it in looks))
     settled = [settle(it.base, it.third, newest) for it in looks]
     return [replace(it.first, committed=some, later=later) for it, (some, later) in zip(looks, settled, strict=True)]
 
 
 def _read(look: _Look, log: Log, newest: Log) -> Settled:
-    """`newest` has later checkpoints. They cover all that was purged since the first listing began."""
+    """The state of one table. `newest` has later checkpoints. They cover all that was purged since the first listing
+    began."""
     store, table_id = look.store, look.descriptor.id
     checkpoint = read_checkpoint(store, log, table_id=table_id)
     log = with_earlier_turns(log, checkpoint, partial(read_in_brief, store, table_id=table_id))

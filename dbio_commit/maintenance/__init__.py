@@ -1,1 +1,1 @@
-"""What is done with a whole table: check, vacuum, compact, publish, report, copy, restore, adopt and drop it."""
+"""Operations on a whole table: check, vacuum, compact, publish, report, copy, restore, adopt and drop it."""

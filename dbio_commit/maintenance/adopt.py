@@ -60,9 +60,9 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     one request each, and records the columns of the table. `note` has the message and labels of the commit.
 
     Raises TransactionStateError if a transaction is pending, TableExistsError if it is a table already,
-    InvalidInputError if its files lie in different partition columns or some cannot be read by all readers, or if
-    it lies in a table,
-    SchemaMismatchError if their columns do not fit together, CommitConflictError if another process wrote meanwhile.
+    InvalidInputError if its files lie in different partition columns, if some cannot be read by all readers, or if it
+    lies in a table, SchemaMismatchError if their columns do not fit together, CommitConflictError if another process
+    wrote meanwhile.
     """
     refuse_inside(store, outer_table(store))
     entries = store.list_files()  # before the snapshot: files that it does not show have been hidden since
@@ -166,7 +166,7 @@ def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Director
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the footers of the files hold. Empty if they were not read."""
+    """The facts from the footers of the files. Empty if they were not read."""
 
     schema: Mapping[str, Any] | None = None
     rows: Mapping[str, int | None] = field(default_factory=dict)

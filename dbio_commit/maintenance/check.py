@@ -19,7 +19,7 @@ from dbio_commit.data.footers import look_at
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log import lost_markers
 from dbio_commit.log.directory_log import DirectoryLog
-from dbio_commit.log.listing import Markers, read_begun_of, read_markers, until_quiet
+from dbio_commit.log.listing import Markers, read_markers, read_starts, until_quiet
 from dbio_commit.log.opening import open_log
 from dbio_commit.log.schema_drift import find_wrong
 from dbio_commit.log.table_log import TableLog, table_now
@@ -43,11 +43,11 @@ from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, useless_parts
+from dbio_commit.protocol.garbage import FileStates, Reason, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics, is_lean
 from dbio_commit.protocol.markers.provenance import Provenance
-from dbio_commit.protocol.markers.start import Begun
+from dbio_commit.protocol.markers.start import StartMarker
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
@@ -69,12 +69,12 @@ class PendingTransaction:
     size: int
     """The size of its files so far, in bytes."""
     app: tuple[str, int] | None = None
-    """The (application id, version) that it commits, as far as its start marker records it."""
+    """The (application id, version) that it commits; None if its start marker records none."""
     provenance: Provenance | None = None
-    """Who began it, as far as its start marker records it."""
+    """Who began it; None if its start marker does not record it."""
     whole: bool | None = None
-    """Whether its files are readable Parquet files: all, or the first 20. None if it has none, or if its newest file is
-    younger than an hour and nothing shows that it was decided: then nobody looked."""
+    """Whether its files are readable Parquet files: all, or the first 20. None if it has none. None also if its newest
+    file is younger than an hour and nothing shows that it was decided: then its files were not read."""
     lost_marker: str = ""
     """The sign that it was committed, and that somebody deleted its commit marker: certain, or probable. Empty if there
     is none. An abort would make the loss final."""
@@ -109,7 +109,7 @@ class CheckReport(Shown):
     missing: Sequence[str]
     """Live files that do not exist."""
     missing_size: int
-    """The size of the missing files, as far as their markers record it."""
+    """The size of the missing files, without those whose size no marker records."""
     wrong_size: Sequence[WrongSize]
     """Live files with another size than the recorded one."""
     corrupt: Mapping[str, str]
@@ -193,7 +193,7 @@ def check_table(store: Store, clock: Clock, *, files: bool = False, progress: Pr
 
 
 def _say_how_to_rebuild(store: Store, clock: Clock) -> list[str]:
-    """What is lost, what is intact, and from what it can be rebuilt."""
+    """Sentences: what is lost, what is intact, and the objects from which it can be rebuilt."""
     try:
         plan = plan_rebuild(store, clock)
     except DbioError as error:
@@ -269,12 +269,12 @@ class _Found:
     """When each pending transaction began, by its tid."""
     files: FoundFiles
     present: Callable[[Set[str]], Iterator[str]]
-    """The live files except some, which are missing."""
+    """Returns the paths of the live files, except the missing ones, which are given."""
     corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
-    begun: Mapping[str, Begun] = field(default_factory=dict)
-    """The start markers of pending transactions, as far as they can be read."""
+    begun: Mapping[str, StartMarker] = field(default_factory=dict)
+    """The start markers of pending transactions, by tid, without those that cannot be read."""
     whole: Mapping[str, bool] = field(default_factory=dict)
-    """Of pending transactions whose files were looked at: whether these are readable."""
+    """For each pending transaction whose files were read, whether they are readable."""
     lost_markers: Mapping[str, str] = field(default_factory=dict)
     """Pending transactions that were probably committed, with the sign of it."""
     applications: Sequence[Application] = ()
@@ -354,7 +354,7 @@ def _look_at_table(root: TableLog) -> _Found:
     if DIRECTORIES[Format.ICEBERG].partition("/")[0] in published:
         found.unread_by = [*found.unread_by, *limits_of_iceberg(layout)]
     begun_by = {tid: log.started[tid] for tid in pending}
-    found.begun = read_begun_of(store, begun_by, table_id=settled.descriptor.id)
+    found.begun = read_starts(store, begun_by, table_id=settled.descriptor.id)
     certain = {tid: f"transaction {by} removed a file of it" for tid, by in removers.items()}
     certain |= lost_markers.find_decided(store, snapshot, pending.keys())
     newest = {tid: written.newest for tid, written in found.files.written.items()}
@@ -375,7 +375,7 @@ _QUIET = timedelta(hours=1)
 def _look_for_lost_markers(
     store: Store, found: _Found, certain: Mapping[str, str], probable: Mapping[str, str], now: datetime
 ) -> None:
-    """Reads some footers of the pending transactions that are not at work. Notes those that were probably committed."""
+    """Reads some footers of pending transactions that are not at work. Records which were probably committed."""
     whole: dict[str, bool] = {}
     for tid, written in found.files.written.items():
         is_quiet = written.newest is not None and now - written.newest >= _QUIET
@@ -406,7 +406,7 @@ def _look_at_directories(root: DirectoryLog) -> _Found:
         other = set(not_parquet(store, visible.items()))
         foreign |= other
         live |= visible.keys() - other
-        known = Known.of(commits_in(directory, own), live=live, log=directory.log)
+        known = FileStates.of(commits_in(directory, own), live=live, log=directory.log)
         files.judge(known, directory.files.values(), foreign=foreign)
     entries = (entry for it in directories.values() for entry in (*it.files.values(), *it.foreign))
     files.compare(store, entries, expected=expected, live=live, foreign=foreign)
@@ -445,7 +445,7 @@ def _misplaced(
 
 
 def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]:
-    """The live files by all markers together, with their sizes as far as they record them."""
+    """The live files by all markers together, with their recorded sizes, or UNKNOWN_SIZE."""
     markers = list(markers)
     removed = {path for marker in markers for path in marker.removed}
     return {

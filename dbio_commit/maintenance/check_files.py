@@ -1,6 +1,7 @@
-"""Compares what listings show with what the markers of a table, or of a directory, record: for `dbio check`.
+"""Compares listings with what the markers of a table, or of a directory, record: for `dbio check`.
 
-A large table is compared share by share, so that the memory is bounded: only what is wrong, pending or garbage is kept.
+A large table is compared some directories (a share) at a time. Memory is bounded: only what is wrong, pending or
+garbage is kept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -15,12 +16,12 @@ from dbio_commit.maintenance.walk import walk
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below, is_foreign, removed_files
+from dbio_commit.protocol.garbage import FileStates, Reason, find_markers_below, is_foreign, removed_files
 from dbio_commit.protocol.state import UNKNOWN_SIZE, LiveFiles, live_among
 from dbio_commit.store import Store
 
 _BRIEFLY = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED)
-"""Why a file counts as garbage that a transaction may have committed while the table was listed."""
+"""The reasons of garbage that may be wrong: a transaction may have committed the file while the table was listed."""
 
 
 CHECKED_AT_ONCE = 100_000
@@ -51,7 +52,7 @@ class Written(NamedTuple):
 
 
 MOST_LOOKED_AT = 20
-"""Of how many files of each pending transaction the footers are read."""
+"""How many files of each pending transaction have their footers read."""
 
 
 @dataclass(slots=True)
@@ -68,13 +69,13 @@ class FoundFiles:
     foreign: Entries = field(default_factory=Entries)
     garbage: dict[Reason, Entries] = field(default_factory=dict)
     published: list[Entry] = field(default_factory=list)
-    """What is in the directories of publications."""
+    """The objects in the directories of publications."""
     written: dict[str, Written] = field(default_factory=dict)
     """The files of each pending transaction, by its tid."""
 
     @classmethod
     def of(cls, pending: Iterable[str]) -> "FoundFiles":
-        """Before any listing. `pending` are the tids of the pending transactions."""
+        """The result before any listing. `pending` are the tids of the pending transactions."""
         return cls(written=dict.fromkeys(pending, Written()))
 
     def compare(
@@ -105,7 +106,7 @@ class FoundFiles:
 
     def judge(
         self,
-        known: Known,
+        known: FileStates,
         files: Iterable[Entry],
         *,
         foreign: Set[str] = frozenset(),
@@ -117,11 +118,11 @@ class FoundFiles:
                 self.garbage.setdefault(why.reason, Entries()).append(entry)
 
     def is_doubtful(self) -> bool:
-        """Whether a later state may know more about what was found."""
+        """Whether a later state of the table may correct the findings."""
         return bool(self.missing) or not self.garbage.keys().isdisjoint(_BRIEFLY)
 
     def judge_again(self, later: Snapshot) -> None:
-        """Corrects what was found by a state of the table that was read after the listings.
+        """Corrects the findings by a state of the table that was read after the listings.
 
         A file that was committed meanwhile is no garbage, and one that was removed meanwhile is not missing.
         """
@@ -155,16 +156,16 @@ def live_paths(snapshot: Snapshot, without: Set[str]) -> Iterator[str]:
         yield from sorted(path for path in LiveFiles.of(some.files).paths() if path not in without)
 
 
-def _known(snapshot: Snapshot, *, live: Set[str], removing: Sequence[Decided] = ()) -> Known:
-    """What a state says of files, of which these are live."""
-    found = Known.of(snapshot.transactions, live=live, log=snapshot.log, layouts=snapshot.layouts)
+def _known(snapshot: Snapshot, *, live: Set[str], removing: Sequence[Decided] = ()) -> FileStates:
+    """The facts by which a state judges files, of which these are live."""
+    found = FileStates.of(snapshot.transactions, live=live, log=snapshot.log, layouts=snapshot.layouts)
     return replace(found, removed=removed_files(removing))
 
 
 def _list_shares(store: Store, snapshot: Snapshot) -> Iterator[tuple[Snapshot, Sequence[Entry]]]:
-    """All files, each time with the state of their directories. A small table is one share.
+    """All files, share by share, with the state of their directories. A small table is one share.
 
-    Of a large table on a disk, what is behind symbolic links is left out, as vacuum leaves it out.
+    In a large table on a disk, files behind symbolic links are left out, as vacuum leaves them out.
     """
     if not snapshot.checkpoint.is_root:
         yield snapshot, store.list_files()

@@ -1,4 +1,4 @@
-"""Chooses partitions of a table, by their values or by a condition, for what is done with whole partitions. Pure."""
+"""Chooses partitions of a table, by their values or by a condition, for operations on whole partitions. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,12 +44,12 @@ def by_condition(
 ) -> Chooses:
     """The partitions whose rows all fulfil a condition, in Spark's SQL, on partition columns alone.
 
-    The function raises InvalidInputError for a partition of which dbio cannot tell. Raises InvalidInputError for a
+    The returned function raises InvalidInputError if dbio cannot decide for a partition. Raises InvalidInputError for a
     condition that uses other columns, MissingPackageError without sqlglot.
     """
     require("sqlglot", what="a condition")
-    from dbio_commit.data.pruning import column_types, judge_partition
-    from dbio_commit.data.where import parse_where
+    from dbio_commit.data.conditions.pruning import column_types, judge_partition
+    from dbio_commit.data.conditions.sql import parse_where
 
     if schema is None:
         raise InvalidInputError(f"no writer has recorded the columns of {where}, so it has no partitions to choose")

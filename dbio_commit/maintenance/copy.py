@@ -1,8 +1,8 @@
-"""Copies a table to another context, with its history and the times of its commits: `Table.copy`, `dbio copy`.
+"""Copies a table to another place, with its history and the times of its commits: `Table.copy`, `dbio copy`.
 
 A tool that only copies objects gives them new times, and so the copy loses the order of its commits. Here a checkpoint
 at the new place holds the whole history. Until the copy is complete, a tombstone there says that there is no table. If
-a copy was killed, the next one goes on with it, or `dbio drop` removes it.
+a copy was killed, the next one continues it, or `dbio drop` removes it.
 """
 
 import os
@@ -116,7 +116,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
 
 
 def _finish(source: Store, target: Store, clock: Clock, tombstone: bytes) -> CopyReport:
-    """Ends a copy of which everything was written. Checks the live files."""
+    """Ends a copy that another process has written but not ended. Checks the live files."""
     copy = read_snapshot(target, clock, even_dropped=True)
     refuse_copy_of_erased(source, copy.table_id, last_erasure_of(copy), _DROP_IT)
     files = size = 0
@@ -144,7 +144,7 @@ def _finish(source: Store, target: Store, clock: Clock, tombstone: bytes) -> Cop
 
 
 def _reveal(target: Store, clock: Clock, tombstone: bytes, settings: Settings) -> None:
-    """Deletes the tombstone: the table is there."""
+    """Deletes the tombstone, so that the table exists for readers and writers."""
     if not target.delete_same(names.DROPPED, tombstone):
         raise CommitConflictError(
             f"another process has begun to copy to {target.url}, too, or to drop the copy; check what is there, and "
@@ -205,14 +205,14 @@ def refuse_copy_of_erased(source: Store, table_id: str | None, since: str, then:
 
 
 def _lies_in(inner: Store, outer: Store) -> bool:
-    """Whether the one root is below the other, or is the same: of one service, and on a disk also through links."""
+    """Whether the inner root is the outer one, or lies below it, in the same service; on a disk also through links."""
     if inner.is_disk and outer.is_disk:
         return f"{os.path.realpath(inner.url)}/".startswith(f"{os.path.realpath(outer.url)}/")
     return inner.identity == outer.identity and f"{inner.url}/".startswith(f"{outer.url}/")
 
 
 class _Copied(NamedTuple):
-    """What was copied."""
+    """The numbers and sizes of copied files, in bytes."""
 
     files: int
     size: int
@@ -227,9 +227,9 @@ class _Copied(NamedTuple):
 
 
 def _copy_files(source: Store, target: Store, snapshot: Snapshot, has: Mapping[str, int]) -> _Copied:
-    """Copies every file that a commit added and that is still there.
+    """Copies every file that a commit added and that still exists.
 
-    `has` are the sizes of those that were copied before: one of the recorded size is not copied again.
+    `has` has the sizes of files that were copied before: a file of the recorded size is not copied again.
     """
     files = size = resumed = resumed_size = 0
     gone: set[str] = set()
@@ -248,7 +248,7 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot, has: Mapping[s
 def _copy_some(
     source: Store, target: Store, some: Snapshot, has: Mapping[str, int]
 ) -> tuple[dict[str, int], Collection[str]]:
-    """Copies the files of a slice. Returns their sizes, by path, and the paths of those that were there already."""
+    """Copies the files of a slice. Returns their sizes by path, and the paths of those that existed already."""
     recorded = {
         path: size
         for commit in some.decided

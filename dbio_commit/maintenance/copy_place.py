@@ -1,4 +1,4 @@
-"""The place of a copy until the copy is complete: a tombstone, which the next process takes over (NOTES.md, Copies)."""
+"""Holds the place of an unfinished copy by a tombstone, which the next process takes over (NOTES.md, Copies)."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from dbio_commit.store import Store
 
 
 def claim(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
-    """Creates the tombstone at an empty place."""
+    """Creates the tombstone at an empty place, and returns its body."""
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     tombstone = _tombstone(clock, snapshot)
@@ -35,7 +35,7 @@ def _tombstone(clock: Clock, snapshot: Snapshot) -> bytes:
 
 
 def take_over(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
-    """Replaces the tombstone of a copy that was interrupted. If that process is alive, it fails at its end."""
+    """Replaces the tombstone of an interrupted copy, and returns its body. If the other process lives, it fails."""
     found = decode_tombstone(target.get(names.DROPPED), where=target.url_of(names.DROPPED))
     if found.copy_of is None or found.copy_of != snapshot.table_id:
         what = f"unfinished copy of the table {found.copy_of}" if found.copy_of else "table that was dropped"

@@ -1,4 +1,4 @@
-"""Compares two states of a table: `Table.diff`. Of a large table, one slice after the other is in memory."""
+"""Compares two states of a table: `Table.diff`. One slice of a large table is in memory at a time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from dbio_commit.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """What some files add up to."""
+    """The number, size and rows of some files."""
 
     files: int = 0
     """How many files."""
@@ -30,7 +30,7 @@ class Total:
     """Their rows; None if a writer did not record how many rows a file has."""
 
     def plus(self, file: DataFile, rows: int | None) -> "Total":
-        """With one more file."""
+        """The total with one more file."""
         both = None if self.rows is None or rows is None else self.rows + rows
         return Total(files=self.files + 1, size=self.size + max(file.size, 0), rows=both)
 
@@ -39,7 +39,7 @@ class Change(NamedTuple):
     """A column or a setting by which two states differ."""
 
     name: str
-    """Of a column or of a setting."""
+    """The name of the column or setting."""
     before: str | None
     """In the first state, as text; None if there was none."""
     after: str | None
@@ -104,7 +104,7 @@ class Slice(NamedTuple):
 
 
 def slices_of_both(store: Store, earlier: Snapshot, later: Snapshot) -> Iterator[Slice]:
-    """The files of two states, of which the later has all commits of the earlier."""
+    """The files of two states, slice by slice. The later state has all commits of the earlier one."""
     tids = {*earlier.tids}
     for part in later.slices():
         had = with_sizes(store, live_files(commit for commit in part.decided if commit.tid in tids))

@@ -32,9 +32,9 @@ _OF_STORES: dict[Scheme, Sequence[str]] = {
 }
 _CREDENTIALS: dict[Scheme, str] = {
     "file": "look at the owner and the mode of the directory, and run as a user who may use it",
-    "s3": "look at AWS_PROFILE, AWS_ACCESS_KEY_ID or the role of this machine, and at the rights that STORES.md lists",
-    "az": "look at AZURE_STORAGE_CONNECTION_STRING or AZURE_CLIENT_ID, and at the rights that STORES.md lists",
-    "gs": "look at GOOGLE_APPLICATION_CREDENTIALS, and at the rights that STORES.md lists",
+    "s3": "look at AWS_PROFILE, AWS_ACCESS_KEY_ID or the role of this machine, and at the rights in docs/SETUP.md",
+    "az": "look at AZURE_STORAGE_CONNECTION_STRING or AZURE_CLIENT_ID, and at the rights in docs/SETUP.md",
+    "gs": "look at GOOGLE_APPLICATION_CREDENTIALS, and at the rights in docs/SETUP.md",
 }
 
 
@@ -51,7 +51,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     verdict: Verdict
@@ -142,7 +142,7 @@ def _look_at_object(store: Store, clock: Clock, path: str, scheme: Scheme) -> It
         yield problem("put-if-absent", str(error), "do not write tables here: two writers could both win")
         return
     except StoreError as error:
-        yield problem("put-if-absent", f"no object could be created: {error}", "see STORES.md, and run this again")
+        yield problem("put-if-absent", f"no object could be created: {error}", "see docs/SETUP.md, and run this again")
         return
     after = clock.now()
     yield ok("put-if-absent", "of several writers that create the same object, one succeeds")

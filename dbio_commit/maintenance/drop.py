@@ -122,12 +122,12 @@ def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
     log = parse_log(store.list_log())
     if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
         return log.dropped
-    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # no commit may be deleted, or was deleted, with it
+    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # it allows no deletion of commits
     return None
 
 
 def _end_copy(store: Store, clock: Clock) -> None:
-    """If the tombstone is that of a copy, replaces it, so that no process goes on with what is deleted."""
+    """Replaces the tombstone of an unfinished copy, so that no process continues that copy."""
     if parse_log(store.list_log()).dropped and (found := _read_tombstone(store)).copy_of:
         store.replace(names.DROPPED, encode(Tombstone(everything=found.everything, created=clock.now())))
 
@@ -140,7 +140,7 @@ def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
     """Creates the tombstone. From then on there is no table."""
     log = parse_log(store.list_log())
     _refuse_others(store, log)
-    read_descriptor(store, log)  # refuses what a later version wrote
+    read_descriptor(store, log)  # refuses a descriptor of a later version of dbio
     prove_store(store)
     if not everything and read_snapshot(store, clock).tids:
         raise InvalidInputError(has_commits(store))
@@ -170,7 +170,7 @@ def _refuse_others(store: Store, log: Log) -> None:
 def _refuse_commits(store: Store, clock: Clock, tombstone: Entry) -> None:
     """If a writer committed before it could be aborted: deletes the tombstone, and raises InvalidInputError."""
     if _read_tombstone(store).everything or parse_log(store.list_log()).descriptor is None:
-        return  # of an earlier drop that may delete commits, or that has checked this before
+        return  # the tombstone allows the deletion of commits, or an earlier drop has checked this
     body = store.get(names.DROPPED)
     if read_snapshot(store, clock, even_dropped=True).tids:
         _delete(store, [tombstone], same=[body])
@@ -225,11 +225,10 @@ def _left_in_log(store: Store) -> bool:
 
 
 def _sort(store: Store, left: set[str]) -> Iterator[list[Entry]]:
-    """What to delete, step by step. Adds to `left` the files that stay, since they do not belong to the table.
+    """The objects to delete, step by step. Adds to `left` the files that stay: they do not belong to the table.
 
     Start markers are deleted before commit markers. So at every moment a late writer finds an abort marker, or no start
-    marker, and gives up. Of the log, only what was listed before the data files is deleted: so the next round finds the
-    files of a later marker.
+    marker, and gives up. Markers that came after the first listing stay, so that the next round finds their files.
     """
     listed = [entry for entry in store.list_log() if _is_of_log(entry.path)]
     log = parse_log(listed)
@@ -265,8 +264,8 @@ def _sort_files(entries: Sequence[Entry], named: Collection[str], left: set[str]
 
 
 def _shares(store: Store, log: Log) -> Iterator[tuple[Sequence[Entry], set[str]]]:
-    """All files, each time with the paths in their directories that commits added or removed. A small table is one
-    share."""
+    """All files, some directories (a share) at a time, with the paths there that commits added or removed. A small
+    table is one share."""
     try:
         yield from _list_shares(store, log, _checkpoint(store, log))
     except CorruptMarkerError:  # a part is lost: the files in it are found by the tids in their names
@@ -287,14 +286,14 @@ def _named(state: Snapshot) -> set[str]:
 
 
 def _checkpoint(store: Store, log: Log) -> Checkpoint:
-    """The newest checkpoint. None if it cannot be read: its files are found by the tids in their names."""
+    """The newest checkpoint. NO_CHECKPOINT if it cannot be read: then files are found by the tids in their names."""
     with suppress(CorruptMarkerError):
         return read_checkpoint(store, log)
     return NO_CHECKPOINT
 
 
 def _read_news(store: Store, log: Log, covered: Collection[str]) -> Iterator[Decided]:
-    """The transactions that no checkpoint covers, as far as their markers can be read."""
+    """The transactions that no checkpoint covers, if their markers can be read."""
     for part in in_parts(log.uncovered(covered)):
         markers = read_markers(store, part.values(), scope=Scope.TABLE).refuse_gone().valid
         for tid, entry in part.items():
@@ -303,7 +302,7 @@ def _read_news(store: Store, log: Log, covered: Collection[str]) -> Iterator[Dec
 
 
 def _state(store: Store, log: Log, checkpoint: Checkpoint, news: Sequence[Decided] = ()) -> Snapshot:
-    """What is known of a table that may be dropped already, and whose log may be damaged. Without live files."""
+    """The state of a table that may be dropped already, and whose log may be damaged. Has no live files."""
     first = read_descriptor(store, log).partition_columns if log.descriptor else ()
     return Snapshot(
         url=store.url,

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as texts, for people or programs. Pure."""
+"""Formats numbers, sizes and times as texts, for people or programs. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """Keeps a copy of a table up to date, by one commit each time: `Table.copy(incremental=True)` (NOTES.md, Copies).
 
 The copy is a table of its own. What its commits record, and the names of its files, show which table it copies and
-which files it has. A run that was interrupted leaves its transaction pending, and the next run goes on with it.
+which files it has. A run that was interrupted leaves its transaction pending, and the next run continues it.
 """
 
 import re
@@ -27,7 +27,7 @@ from dbio_commit.commit.isolation import last_erasure_of
 from dbio_commit.commit.provenance import Note
 from dbio_commit.commit.request import Terms
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.log.listing import read_begun
+from dbio_commit.log.listing import read_start
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.copy import CopyReport, refuse_copy_of_erased, refuse_source
@@ -38,7 +38,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, recorded_files
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.markers.start import App, Begun
+from dbio_commit.protocol.markers.start import App, StartMarker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS
 from dbio_commit.protocol.state import DataFile
@@ -48,7 +48,7 @@ from dbio_commit.store import Store
 _log = get_logger(__name__)
 
 _APP = "dbio copy of "
-"""What the application id of the copy's commits begins with. The id of the original follows."""
+"""The beginning of the application id of the copy's commits. The id of the original follows."""
 
 _TAKEN_UP = timedelta(days=3)
 """An interrupted transaction that is older is aborted, as vacuum would do. No transaction lives for long."""
@@ -60,12 +60,12 @@ _KEY = re.compile(r"part-00000-tid-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-
 
 
 class _Changes(NamedTuple):
-    """What the copy lacks, and what it has too much."""
+    """How the copy differs from the original."""
 
     came: list[tuple[DataFile, FileInfo | None]]
-    """Files of the original, each with what its writer recorded."""
+    """Files of the original that the copy lacks, each with what its writer recorded."""
     gone: list[str]
-    """Paths in the copy."""
+    """Paths of files in the copy that the original does not have any more."""
     files: int
     """How many files the original has."""
     size: int
@@ -75,10 +75,10 @@ class _Changes(NamedTuple):
 def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) -> CopyReport:
     """Brings the copy to this state of the original by one commit; by none if nothing differs.
 
-    At an empty place it makes the copy: a table with an id of its own. Raises InvalidInputError if the original has no
-    history, or if the state is not known any more; TableExistsError if what is at the target is no such copy, or has
-    commits of its own; HistoryLostError if vacuum deletes a file meanwhile; CommitConflictError if anything else is
-    committed to the copy; StoreError. After an error, another call goes on with the files that were copied.
+    At an empty place it makes the copy: a table with an id of its own. After an error, another call keeps the files
+    that were copied. Raises InvalidInputError if the original has no history, or if the state is not known any more;
+    TableExistsError if the target is no such copy, or has commits of its own; HistoryLostError if vacuum deletes a file
+    meanwhile; CommitConflictError if anything else is committed to the copy; StoreError.
     """
     now = read_snapshot(source, clock)
     last_erasure = last_erasure_of(now)
@@ -141,7 +141,7 @@ def _report(
 
 
 def _find_copy(target: Store, clock: Clock) -> Snapshot | None:
-    """What is at the target. None if it is empty."""
+    """The state of the table at the target; None if the target is empty."""
     try:
         found = read_snapshot(target, clock)
     except TableNotFoundError:
@@ -229,7 +229,7 @@ def _shares(source: Store, now: Snapshot, had: Snapshot | None) -> Iterator[tupl
 
 
 def _changed_settings(now: Snapshot, had: Snapshot | None) -> Mapping[str, str]:
-    """The changes that make the copy's settings those of the original. An empty text removes one."""
+    """The changes that make the copy's settings those of the original. An empty text removes a setting."""
     ours, own = now.settings, had.settings if had else {}
     changed = {name: ours.get(name, "") for name in {**own, **ours} if ours.get(name) != own.get(name)}
     return {name: text for name, text in changed.items() if name != PARTITION_COLUMNS}
@@ -265,7 +265,8 @@ def _begin(
     if left := _find_interrupted(target, clock, had, app) if had else None:
         tid, begun = left
         terms = replace(start(claims=False), tid=tid, job=begun.job, unclaimed=None)
-        started, decided = target.stat_many([names.started(tid), names.committed(tid)])  # after it "began" here
+        # After `start` has looked at the table:
+        started, decided = target.stat_many([names.started(tid), names.committed(tid)])
         is_taken_up = started is not None and decided is None
     if terms is None or not is_taken_up:
         terms = start(claims=True)
@@ -276,11 +277,11 @@ def _begin(
     return transaction, _copied_by(target, terms.tid) if is_taken_up else {}
 
 
-def _find_interrupted(target: Store, clock: Clock, had: Snapshot, app: App) -> tuple[str, Begun] | None:
+def _find_interrupted(target: Store, clock: Clock, had: Snapshot, app: App) -> tuple[str, StartMarker] | None:
     """The pending transaction of an earlier run at the same version. Aborts one that is too old to go on with."""
     for tid in sorted(had.log.pending, reverse=True):
         entry = had.log.started[tid]
-        begun = read_begun(target, entry, table_id=had.table_id) if entry.size else None
+        begun = read_start(target, entry, table_id=had.table_id) if entry.size else None
         if begun is None or begun.app is None or not begun.app.is_run_of(app):
             continue
         if clock.now() - entry.modified < _TAKEN_UP:

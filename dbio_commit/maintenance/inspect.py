@@ -1,4 +1,4 @@
-"""Finds what is known of one transaction: the report of `dbio show`."""
+"""Finds all facts about one transaction: the report of `dbio show`."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +9,7 @@ from enum import StrEnum
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
 from dbio_commit.base.shown import Shown
-from dbio_commit.log.listing import read_begun, read_descriptor, read_markers, until_quiet
+from dbio_commit.log.listing import read_descriptor, read_markers, read_start, until_quiet
 from dbio_commit.log.opening import open_log
 from dbio_commit.log.table_log import TableLog
 from dbio_commit.log.table_state import table_snapshot
@@ -32,12 +32,12 @@ class TransactionState(StrEnum):
     COMMITTED = "committed"
     """Its files are, or were, part of the table."""
     ABORTED = "aborted"
-    """It was decided that it commits nothing."""
+    """Its abort was decided: it commits nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TransactionReport(Shown):
-    """What is known of one transaction. Times are by the store's clock."""
+    """The facts about one transaction. Times are by the store's clock."""
 
     url: str
     """The root of the table."""
@@ -46,7 +46,7 @@ class TransactionReport(Shown):
     state: TransactionState
     """In the directory scope: committed if it is committed in any directory, else pending if it is pending in any."""
     started: datetime | None
-    """When it began; None if vacuum has purged the start marker and the tid does not say."""
+    """When it began; None if vacuum has purged the start marker and the tid has no time."""
     decided: datetime | None
     """When it was committed or aborted; None if it is pending."""
     commit: Commit | None
@@ -124,13 +124,13 @@ def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
 def _provenance(
     store: Store, markers: Mapping[str, CommitMarker], started: Mapping[str, Entry], *, table_id: str | None
 ) -> Provenance | None:
-    """By a commit marker, or else by the start marker of a table's transaction, if that can be read."""
+    """Who made the transaction: by a commit marker, or else by its start marker, if a table's can be read."""
     for marker in markers.values():
         if marker.dbio_commit and marker.dbio_commit.provenance:
             return marker.dbio_commit.provenance
     if table_id is not None and "" in started and started[""].size:
-        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # it decides nothing
-            begun = read_begun(store, started[""], table_id=table_id)
+        with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # a start marker decides nothing
+            begun = read_start(store, started[""], table_id=table_id)
             return begun.provenance if begun else None
     return None
 

@@ -24,7 +24,7 @@ class Loss(NamedTuple):
     name: str
     """The object: the part's own, or its statistics."""
     what: str
-    """What is wrong with it."""
+    """What is wrong with the object, in words."""
 
     @property
     def is_statistics(self) -> bool:
@@ -37,17 +37,17 @@ class Loss(NamedTuple):
 
 
 class CannotRebuild(Exception):
-    """What is lost does not follow from this source. The text says why."""
+    """The lost rows cannot be derived from this source. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts that have what a checkpoint recorded, or as much of it as is known so far."""
+    """Parts that have all that a checkpoint recorded, or as much of it as could be rebuilt so far."""
 
     parts: tuple[Part, ...]
-    """Those of the checkpoint, and those that replace some of them; also the lost ones that nothing replaces yet."""
+    """The parts of the checkpoint, and those that replace some; also lost parts that are not replaced yet."""
     losses: tuple[Loss, ...]
-    """What is still lost."""
+    """The objects that are still lost."""
     objects: Mapping[str, bytes] = field(default_factory=dict)
     """The bodies of new parts and statistics by name. They are not on the store yet."""
     used: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class RebuildReader(PartReader):
         self._tables: dict[str, pa.Table] = {}
 
     def put(self, part: Part, table: pa.Table) -> None:
-        """From now on, the part has these rows."""
+        """Makes `table` return these rows for the part."""
         self._tables[part.name] = table
 
     def table(self, part: Part, groups: Iterable[int] | None = None) -> pa.Table:
@@ -85,9 +85,11 @@ def find_losses(store: Store, reader: PartReader, parts: Sequence[Part]) -> list
     for part in parts:
         if why := _wrong_size(sizes.get(part.name), part.bytes) or _wrong_rows(reader, part):
             found.append(Loss(part, part.name, why))
-        told = part.statistics
-        if told and (why := _wrong_size(sizes.get(told.name), told.bytes) or _wrong_statistics(reader, part)):
-            found.append(Loss(part, told.name, why))
+        statistics = part.statistics
+        if statistics and (
+            why := _wrong_size(sizes.get(statistics.name), statistics.bytes) or _wrong_statistics(reader, part)
+        ):
+            found.append(Loss(part, statistics.name, why))
     return found
 
 
@@ -132,9 +134,9 @@ def _wrong_statistics(reader: PartReader, part: Part) -> str | None:
 def undo_merges(
     store: Store, reader: PartReader, dropped: Sequence[Dropped], state: Parts, *, statistics: bool = True
 ) -> Parts:
-    """Replaces lost parts by the parts from which merges made them, as far as all of these are intact.
+    """Replaces lost parts by the parts from which merges made them, if all of these are intact.
 
-    A merge can be undone if all that it made is taken back, together with the later merges of that. Without
+    To undo a merge, all parts that it made are replaced, and later merges of these are undone first. Without
     `statistics`, the parts need not have them: lost ones are among the losses of the result.
     """
     merges = _Merges(dropped)
@@ -166,7 +168,7 @@ MergeKey = tuple[int, tuple[str, ...]]
 
 
 class _Merges:
-    """The merges that a root still records, by what they made."""
+    """The merges that a root still records, by the parts that they made."""
 
     def __init__(self, dropped: Sequence[Dropped]) -> None:
         self._inputs: dict[MergeKey, list[Part]] = {}
@@ -176,7 +178,7 @@ class _Merges:
         self._gone_into = {part.name: key for key, parts in self._inputs.items() for part in parts}
 
     def undone(self, parts: Sequence[Part], lost: Part, is_intact: Callable[[Part], bool]) -> tuple[Part, ...] | None:
-        """The parts with others in the place of the lost one and of what was merged with it. None if there are none."""
+        """The parts, with the inputs of merges in the place of the lost part. None if a merge cannot be undone."""
         found = {part.name: part for part in parts}
         undone = set[MergeKey]()
         due = [lost]
@@ -188,7 +190,7 @@ class _Merges:
         return tuple(sorted(found.values(), key=lambda part: (part.until, part.since)))
 
     def _undo(self, found: dict[str, Part], name: str, undone: set[MergeKey]) -> bool:
-        """Undoes the merge that made this part. Whether that is possible."""
+        """Undoes the merge that made this part. Returns whether that is possible."""
         key = self._made_by.get(name)
         if key is None or key in undone:
             return False

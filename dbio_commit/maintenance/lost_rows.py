@@ -1,7 +1,6 @@
 """Makes the rows of lost parts again: from commit markers, or from a listing of the table.
 
-Each source is used only if it is certain that it has all of the lost rows. Otherwise CannotRebuild says what is in
-doubt.
+A source is used only if it certainly has all of the lost rows. Otherwise CannotRebuild says what is in doubt.
 """
 
 from collections import Counter
@@ -35,7 +34,7 @@ from dbio_commit.store import Store
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known besides the parts."""
+    """What is known of the table besides the parts."""
 
     store: Store
     log: Log
@@ -52,7 +51,7 @@ class Evidence:
         return self.log.checkpoint_after(self.root.number)
 
     def decided(self, tids: Collection[str]) -> dict[str, Decided]:
-        """These transactions as their commit markers record them, with removals by reference not resolved."""
+        """These transactions as their commit markers record them. Removals by reference are not resolved."""
         listed = self.log.committed
         absent = sorted(tid for tid in tids if tid not in listed)
         if absent:
@@ -137,8 +136,8 @@ class _Rows:
 
     def keys(self) -> dict[str, rows.Key]:
         at = listed(self.commits["at"].cast(pa.int64()))
-        told = zip(listed(self.commits["tid"]), at, listed(self.commits["rank"]), strict=True)
-        return {tid: rows.Key(at, rank) for tid, at, rank in told}
+        each = zip(listed(self.commits["tid"]), at, listed(self.commits["rank"]), strict=True)
+        return {tid: rows.Key(at, rank) for tid, at, rank in each}
 
 
 def _with_part(known: Evidence, state: Parts, lost: Sequence[Part], used: str, made: "_Made") -> Parts:
@@ -181,7 +180,7 @@ class _Made:
 
 
 def rows_from_markers(known: Evidence, state: Parts) -> Parts:
-    """The parts with new ones in the place of all lost ones, of the rows that commit markers have."""
+    """The parts, with new ones made from commit markers in the place of all lost ones."""
     lost = {loss.part.name: loss.part for loss in state.losses if not loss.is_statistics}
     bare = [loss.part for loss in state.losses if loss.part.name not in lost]
     commits = [part for part in lost.values() if part.kind == "commits"]
@@ -251,10 +250,10 @@ def _files_from_markers(known: Evidence, intact: _Rows, lost: Sequence[Part]) ->
             for it in intact.decided
         ]
     )
-    told = [commit for commit in found if commit.tid in own]
+    marked = [commit for commit in found if commit.tid in own]
     paths = intact.paths_of(counts)
     made: list[FileRow] = []
-    for commit in told:
+    for commit in marked:
         each = rows.file_rows(commit)
         _refuse_other_paths(commit.tid, paths[commit.tid], each)
         if commit.marker.removed_tids:
@@ -268,8 +267,8 @@ def _files_from_markers(known: Evidence, intact: _Rows, lost: Sequence[Part]) ->
     table = rows.files_table(made)
     until = max(part.until for part in lost)
     return (
-        f"the commit markers of {len(told)} transactions",
-        _Made("files", table, since, until, rows.statistics_table(table, told)),
+        f"the commit markers of {len(marked)} transactions",
+        _Made("files", table, since, until, rows.statistics_table(table, marked)),
     )
 
 
@@ -279,7 +278,7 @@ def _refuse_other_paths(tid: str, paths: Collection[str], marked: Mapping[str, F
 
 
 def _statistics_from_markers(known: Evidence, intact: _Rows, part: Part) -> tuple[str, _Made]:
-    """The same rows of files with the statistics in the markers of all transactions that have some."""
+    """The rows of the part, with the statistics in the commit markers of all transactions that have some."""
     table = known.reader.table(part)
     columns = dict(zip(listed(intact.commits["tid"]), listed(intact.commits["columns"]), strict=True))
     adding = table.filter(pc.is_valid(table["added"]))
@@ -335,7 +334,7 @@ def rows_from_listing(known: Evidence, state: Parts) -> tuple[Parts, datetime | 
 
 
 class _Listing:
-    """What the files that exist say of lost rows."""
+    """Derives lost rows from the files that exist."""
 
     def __init__(self, known: Evidence, intact: _Rows, removed_later: Collection[str]) -> None:
         self._known = known
@@ -347,7 +346,7 @@ class _Listing:
         apparent = {path: tid for path, tid in added.items() if path not in removed}
         there = {path for path in apparent if path in exist or path in removed_later}
         self.gone = [rows.gone_row(path, apparent[path]) for path in sorted(apparent.keys() - there)]
-        """The rows by which paths are forgotten that lost rows removed."""
+        """Rows that mark paths as forgotten which lost rows removed."""
         self.new: dict[str, FileRow] = {}
         """The rows of live files that were lost."""
         place: Counter[str] = Counter()
@@ -385,13 +384,13 @@ class _Listing:
     def _check_bytes(self, commit: Decided) -> None:
         """Compares the bytes that the transaction has written, if all its files exist."""
         info = commit.marker.dbio_commit
-        told = info.metrics.get("numOutputBytes") if info else None
+        recorded = info.metrics.get("numOutputBytes") if info else None
         own = [*commit.marker.added, *(path for path, row in self.new.items() if row.tid == commit.tid)]
         is_whole = len(own) == len(commit.marker.added) + commit.forgotten.added
-        if told is None or not is_whole or any(path not in self._sizes for path in own):
+        if recorded is None or not is_whole or any(path not in self._sizes for path in own):
             return
-        if (found := sum(self._sizes[path] for path in own)) != told:
-            raise CannotRebuild(f"transaction {commit.tid} wrote {told} bytes, and its files have {found}")
+        if (found := sum(self._sizes[path] for path in own)) != recorded:
+            raise CannotRebuild(f"transaction {commit.tid} wrote {recorded} bytes, and its files have {found}")
 
     @property
     def removed_at(self) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Many objects in little memory: a million of them take some 50 MB."""
+"""Sequences that keep many objects in little memory: a million take some 50 MB."""
 
 import zlib
 from abc import abstractmethod
@@ -19,11 +19,11 @@ CHUNK = 4096
 
 
 class Packed(Sequence[_T], Generic[_T]):
-    """Objects with a path and some numbers each. Each is made when it is asked for. Equal to any sequence of the same
-    ones."""
+    """Objects with a path and some numbers each. An object is made when it is read. The sequence equals any other one
+    of equal objects."""
 
     numbers: ClassVar[int]
-    """How many numbers each has."""
+    """How many numbers each object has."""
 
     def __init__(self, items: Iterable[_T] = ()) -> None:
         self._packed: list[bytes] = []
@@ -90,8 +90,8 @@ class Packed(Sequence[_T], Generic[_T]):
     def _unpack(self, packed: bytes) -> list[_T]:
         body = zlib.decompress(packed)
         start = (1 + self.numbers) * 8 * CHUNK
-        told: Any = memoryview(body)[:start].cast("q")
-        lengths, *columns = (told[i * CHUNK : (i + 1) * CHUNK] for i in range(1 + self.numbers))
+        numbers: Any = memoryview(body)[:start].cast("q")
+        lengths, *columns = (numbers[i * CHUNK : (i + 1) * CHUNK] for i in range(1 + self.numbers))
         ends = pairwise(accumulate(lengths, initial=start))
         paths = (body[start:end].decode("utf-8", "surrogatepass") for start, end in ends)
         return [*map(self.make, paths, *columns)]

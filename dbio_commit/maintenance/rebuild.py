@@ -30,7 +30,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import BRING_BACK, Checkpoint
 from dbio_commit.protocol.commits import latest
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, find_markers_below
+from dbio_commit.protocol.garbage import FileStates, Reason, find_markers_below
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.parts import Dropped, Part
 from dbio_commit.store import Store
@@ -44,7 +44,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuild:
-    """How a table is read without what is lost."""
+    """A plan to rebuild a checkpoint: what replaces the lost objects, and what stays lost."""
 
     base: int
     """The number of the checkpoint that replaces the unreadable ones, together with the markers. 0: the markers alone.
@@ -52,7 +52,7 @@ class Rebuild:
     used: Sequence[str]
     """What replaces the unreadable objects, in words."""
     loses: Sequence[str] = ()
-    """What stays lost, in words. No rows are."""
+    """What stays lost, in words. Rows never are."""
     lost: Sequence[str] = ()
     """The lost and damaged objects of parts, in words."""
     intact: int = 0
@@ -117,7 +117,7 @@ def _plan(store: Store, clock: Clock) -> Rebuild | None:
     table_id = read_descriptor(store, log).id
     unreadable, damaged = _find_unreadable(store, log, table_id)
     if not unreadable and not damaged:
-        read_checkpoint(store, log, table_id=table_id)  # or CheckpointLostError: all that held it are gone
+        read_checkpoint(store, log, table_id=table_id)  # raises CheckpointLostError if all checkpoints are gone
         return None
     sources = _Sources(store, clock, entries, log, table_id, unreadable, damaged)
     if not damaged:
@@ -157,7 +157,7 @@ def _lacking(store: Store, root: Checkpoint, losses: Collection["Loss"]) -> str:
 
 
 def _losses(store: Store, log: Log, part: Part, checked: dict[str, Sequence["Loss"]]) -> Sequence["Loss"]:
-    """What is lost of the part. Checkpoints have most parts in common."""
+    """What is lost of the part. `checked` keeps the results, since checkpoints have most parts in common."""
     from dbio_commit.maintenance.lost_parts import RebuildReader, find_losses  # imports pyarrow
 
     key = " ".join(part.objects)
@@ -167,7 +167,7 @@ def _losses(store: Store, log: Log, part: Part, checked: dict[str, Sequence["Los
 
 
 class _Damaged(NamedTuple):
-    """A checkpoint that can be read, and of whose parts some are lost."""
+    """A checkpoint that can be read, but has lost or damaged parts."""
 
     root: Checkpoint
     losses: Sequence["Loss"]
@@ -282,7 +282,7 @@ class _Sources:
         check_files: bool,
         known_since: datetime | None = None,
     ) -> Rebuild:
-        """The plan by these parts in the place of the checkpoint's own."""
+        """The plan that puts these parts in the place of the checkpoint's own."""
         from dbio_commit.log.parts.commits import StoredCommits
 
         above = [it for it in (*self.unreadable, *(it.root.number for it in self.damaged)) if it > root.number]
@@ -313,8 +313,8 @@ class _Sources:
         )
 
     def _dropped(self, root: Checkpoint, parts: Sequence[Part], number: int) -> tuple[Dropped, ...]:
-        """What the new checkpoint records as dropped: parts of `root`, and of damaged ones above it, that it does not
-        name. Readers may still read them, and another rebuild may need them."""
+        """The parts that the new checkpoint records as dropped: those of `root`, and of damaged checkpoints above it,
+        that it does not name. Readers may still read them, and another rebuild may need them."""
         named = {part.name for part in parts}
         above = [it.root for it in self.damaged if it.root.number > root.number]
         found = {it.part.name: it for source in (*above, root) for it in source.dropped if it.part.name not in named}
@@ -342,7 +342,7 @@ class _Sources:
         which = self._which(number)
         files = [entry for entry in self.entries if names.is_data_file(entry.path)]
         live = {file.path for file in snapshot.files}
-        known = Known.of(snapshot.decided, live=live, log=snapshot.log, layouts=snapshot.layouts)
+        known = FileStates.of(snapshot.decided, live=live, log=snapshot.log, layouts=snapshot.layouts)
         strangers = find_markers_below(self.entries)
         unknown = [
             it.path for it in files if (why := known.why_not_live(it, strangers)) and why.reason is Reason.UNKNOWN
@@ -370,7 +370,7 @@ _BRING = " The checkpoint may have recorded that: restore it, from a version of 
 
 
 def _some(losses: Collection[object]) -> str:
-    """The first few of them."""
+    """The first few losses, as text."""
     first = "; ".join(str(loss) for loss, _ in zip(losses, range(_MOST), strict=False))
     return first + (f"; and {len(losses) - _MOST} more" if len(losses) > _MOST else "")
 

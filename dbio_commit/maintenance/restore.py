@@ -62,9 +62,9 @@ def plan_restore(
 ) -> RestorePlan:
     """Plans a restore; with `partition` or `where`, of these partitions only. Changes nothing.
 
-    Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, if it is
-    not a dbio table, for a condition of which dbio cannot say for which partitions it holds, and for partitions in
-    which neither state has files.
+    Raises InvalidInputError if vacuum has deleted files that were live then, if the table had no commit yet, or if it
+    is not a dbio table. Raises it also if dbio cannot decide for which partitions a condition holds, and for partitions
+    in which neither state has files.
     """
     if partition is not None and where is not None:
         raise InvalidInputError("partition and where do not go together: each chooses the partitions to restore")
@@ -118,7 +118,7 @@ def _refuse_other_columns(plan: RestorePlan) -> None:
 
 
 def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
-    """The plan for the partitions that are chosen. Reads only what is about these."""
+    """The plan for the chosen partitions. Reads only what may have files of them."""
     had, has = files_in(plan.then.files, chooses), files_in(plan.now.files, chooses)
     if not (had or has):
         raise InvalidInputError(
@@ -161,8 +161,8 @@ def restore(
         if keeps_columns:
             transaction.remove(file.path for file in plan.goes)
         tids = {*then.tids}
-        told = now.among({file.path for file in plan.back}).decided
-        known = recorded_files(commit for commit in told if commit.tid in tids)
+        decided = now.among({file.path for file in plan.back}).decided
+        known = recorded_files(commit for commit in decided if commit.tid in tids)
         stage_copies(store, store, transaction, plan.back, known, looked_at=has_its_columns or not keeps_columns)
         transaction.vouch_for_rows()  # they are rows of an earlier state, whatever the constraints are now
         transaction.record_copies(restored=len(plan.back))

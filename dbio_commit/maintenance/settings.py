@@ -1,4 +1,4 @@
-"""Changes the settings of a table, or the comments of its columns, by a commit without files in a turn."""
+"""Changes the settings of a table, or the comments of its columns, by a commit without files."""
 
 import copy
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def change_settings(
     target = look(store, clock)
     if target.scope is None:
         raise TableNotFoundError(f"there is no table at {store.url} whose settings could change; check the path")
-    if not target.is_table:
+    if not target.records_columns:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )

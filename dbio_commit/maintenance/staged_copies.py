@@ -28,7 +28,7 @@ class Copied(NamedTuple):
     size: int = 0
     """In bytes."""
     resumed: int = 0
-    """How many more files were there already."""
+    """How many more copies existed already."""
 
     def plus(self, other: "Copied") -> "Copied":
         return Copied(self.files + other.files, self.size + other.size, self.resumed + other.resumed)

@@ -15,7 +15,7 @@ from dbio_commit.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FileTrace(Shown):
-    """What became of a file."""
+    """The commits that added and removed a file, and whether it is live."""
 
     path: str
     """Relative to the root of the table."""
@@ -30,7 +30,7 @@ class FileTrace(Shown):
 
 
 def trace_file(store: Store, clock: Clock, path: str) -> FileTrace:
-    """See `Table.trace`. Of a large table, reads only what may have the file."""
+    """See `Table.trace`. Reads only those parts of a large table that may have the file."""
     prefix = f"{store.url.rstrip('/')}/"
     within = path.removeprefix(prefix) if path.startswith(prefix) else path.removeprefix("./")
     snapshot = read_snapshot(store, clock)
@@ -44,9 +44,9 @@ def trace_file(store: Store, clock: Clock, path: str) -> FileTrace:
     is_live = any(file.path == within for file in some.files)
     writer = names.parse_data_file(names.split(within)[1])
     if added is None and removed is None and not is_live and writer not in snapshot.tids:
-        tells = f"; its name is that of a file of transaction {writer}, which is not committed" if writer else ""
+        hint = f"; its name is that of a file of transaction {writer}, which is not committed" if writer else ""
         raise InvalidInputError(
-            f"no commit of {store.url} that its history remembers names the file {within!r:.300}{tells}: `dbio files` "
+            f"no commit of {store.url} that its history remembers names the file {within!r:.300}{hint}: `dbio files` "
             "lists the live files"
         )
     tids = {added or writer, removed} - {None}
@@ -61,9 +61,9 @@ def trace_file(store: Store, clock: Clock, path: str) -> FileTrace:
 
 
 def commits_in_partitions(snapshot: Snapshot, chooses: Chooses) -> CommitList:
-    """The commits that added or removed files in these partitions, newest first, as far as they name the files still.
+    """The commits that added or removed files in these partitions, newest first, if they still name the files.
 
-    Of a large table, one slice after the other is in memory.
+    One slice of a large table is in memory at a time.
     """
     found: set[str] = set()
     chosen: dict[str, bool] = {}

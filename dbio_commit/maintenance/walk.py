@@ -1,4 +1,4 @@
-"""Walks a table's directories, some at a time, each time with what a snapshot says of the files in them.
+"""Walks a table's directories, some (a share) at a time, each share with the paths that a snapshot has in it.
 
 So a table of any size takes the same memory, if no directory is large by itself.
 """
@@ -25,15 +25,15 @@ _FEW = 5
 """If ranges can be listed, and there are fewer directories than this, those below them are divided."""
 
 FEWEST_RANGES, _IN_A_RANGE, _IN_A_LARGE_RANGE = 8, 5000, 12_500
-"""For a store that lists ranges: the fewest ranges of directories into which a table is divided, and how many live
-files add one more, in a table with few and with many files. Each range begins a page of its own."""
+"""For a store that lists ranges: the fewest ranges of directories into which a table is divided, and how many more live
+files add one range, if the table has few files, and if it has many. Each range begins a page of its own."""
 
 
 class Levels(NamedTuple):
     """The top levels of a table's directories, which are listed, and the level below them, which is not."""
 
     listed: Mapping[str, Listing]
-    """What is directly in each directory of the top levels."""
+    """The objects and directories directly in each directory of the top levels."""
     below: Sequence[str]
     """The directories of the next level, in the order of their prefixes. Without those that readers skip."""
 
@@ -42,9 +42,9 @@ class Share(NamedTuple):
     """Some directories with all that is below them."""
 
     directories: Sequence[str]
-    """All of one level, neighbours in the order of their prefixes."""
+    """The directories: all of one level, neighbours in the order of their prefixes."""
     has_top: bool
-    """Whether it also has what is in the top levels, and what is in no directory that was listed."""
+    """Whether the share also has the objects in the top levels, and paths in no directory that was listed."""
     snapshot: Snapshot
     """The state, with the paths in this share. The state of a small table has all paths."""
 
@@ -56,7 +56,8 @@ def list_levels(
     enough: int | None = None,
     report: Callable[[int], None] = lambda listed: None,
 ) -> Levels:
-    """Lists the top levels, until there are `enough` directories to divide: by default for all requests at once.
+    """Lists the top levels, until there are `enough` directories to divide: by default one for each parallel request,
+    or `_FEW` if the store lists ranges.
 
     If the snapshot has too many files below one of the directories, it lists one more level. `report` is called after
     each level with the number of objects so far.
@@ -94,14 +95,14 @@ def groups_of(snapshot: Snapshot, directories: Sequence[str]) -> list[Sequence[s
 def divide(snapshot: Snapshot, below: Sequence[str]) -> Iterator[Share]:
     """Divides a table with these directories below its top levels. A small table is one share.
 
-    Together the shares have all paths, and each path is in one of them. The first has what is in the top levels.
+    Each path of the table is in one share. The first share has the objects in the top levels.
     """
     groups = groups_of(snapshot, below)
     if len(groups) <= 1:
         yield Share(below, True, snapshot.below(Subtrees((), is_rest=True)))
         return
     within = [Subtrees(below, is_rest=True), *map(Subtrees, groups)]
-    each = snapshot.each_below(within)  # which nothing here refers to while the next one is read
+    each = snapshot.each_below(within)  # no reference to a share stays while the next one is read
     for i, directories in enumerate([(), *groups]):
         yield Share(directories, i == 0, next(each))
 
@@ -120,7 +121,7 @@ def ranges_of(store: Store, share: Share, *, files: int) -> list[Sequence[str]]:
 def walk(store: Store, snapshot: Snapshot) -> Iterator[tuple[Share, list[Entry]]]:
     """Each share of a table, with all objects in its directories and below.
 
-    Leaves out what is behind symbolic links, and directories of the top levels that readers skip.
+    Leaves out objects behind symbolic links, and directories of the top levels that readers skip.
     """
     levels = list_levels(store, snapshot)
     files = len(snapshot.files)

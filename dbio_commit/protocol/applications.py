@@ -1,8 +1,7 @@
-"""Which applications have committed to a table, up to which version? And which versions can no writer have written?
-Pure.
+"""Lists the applications that have committed to a table, and finds versions that no writer can have written. Pure.
 
-A version that no writer committed makes the application's own writes skip without an error (I8). `dbio check` looks for
-such versions.
+If a version that no writer committed is recorded, the application's own write of it is skipped without an error (I8).
+`dbio check` looks for such versions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,14 +49,14 @@ def list_applications(
     ]
 
 
-def _application(id: str, told: list[tuple[App, Decided]], known: Versions | None, now: datetime) -> Application:
-    highest, last = max(told, key=lambda it: it[0].version, default=(None, None))
+def _application(id: str, commits: list[tuple[App, Decided]], known: Versions | None, now: datetime) -> Application:
+    highest, last = max(commits, key=lambda it: it[0].version, default=(None, None))
     version = highest.version if highest else -1
     if known is not None and known.highest > version:
-        odd = _unsupported(known.highest, told, now)
+        odd = _unsupported(known.highest, commits, now)
         return Application(id=id, version=known.highest, tid=None, committed=None, odd=odd)
     assert last is not None, "recorded by the checkpoint or by a commit"
-    odd = _unreachable(version) or _without_turn(told) or _disordered(told)
+    odd = _unreachable(version) or _without_turn(commits) or _disordered(commits)
     return Application(id=id, version=version, tid=last.tid, committed=last.modified, odd=odd)
 
 
@@ -67,24 +66,25 @@ def _unreachable(version: int) -> str:
     return f"no writer counts up to {version}, and hardly any version is left above it"
 
 
-def _unsupported(known: int, told: list[tuple[App, Decided]], now: datetime) -> str:
-    """A commit that a checkpoint has forgotten is old; a later commit that counted up cannot have a lower version."""
-    later = [app.version for app, commit in told if commit.modified > now - HISTORY and not app.any_order]
+def _unsupported(known: int, commits: list[tuple[App, Decided]], now: datetime) -> str:
+    """Why no commit can have recorded `known`: only old commits are forgotten, and later ones that count up are not
+    lower."""
+    later = [app.version for app, commit in commits if commit.modified > now - HISTORY and not app.any_order]
     if later:
         return f"the checkpoint says {known}, but no commit does, and {max(later)} was committed since"
     return _unreachable(known)
 
 
-def _without_turn(told: list[tuple[App, Decided]]) -> str:
-    for app, commit in told:
+def _without_turn(commits: list[tuple[App, Decided]]) -> str:
+    for app, commit in commits:
         if commit.marker.dbio_commit and commit.marker.dbio_commit.turn is None:
             return f"version {app.version} was committed without a turn, as no writer does ({commit.tid})"
     return ""
 
 
-def _disordered(told: list[tuple[App, Decided]]) -> str:
+def _disordered(commits: list[tuple[App, Decided]]) -> str:
     seen, highest = set[int](), -1
-    for app, commit in told:
+    for app, commit in commits:
         if app.version in seen:
             return f"version {app.version} was committed twice, and would have been skipped ({commit.tid})"
         if app.version < highest and not app.any_order:

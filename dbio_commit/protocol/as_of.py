@@ -18,7 +18,8 @@ from dbio_commit.protocol.entry import Entry
 
 
 def in_order(commits: Iterable[Decided]) -> list[Decided]:
-    """Oldest first: by the time of their markers, but after the turn before, and after the commits that they depend on.
+    """The commits, oldest first: by the times of their markers, but each after the turn before its own and after the
+    commits it depends on.
 
     A store's clock may step back, and some stores give whole seconds. Therefore a commit counts as no older than the
     turn before its own, and than the commits that added what it removes. Commits of the same time are ordered by tid.
@@ -39,9 +40,10 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
 
 
 def _no_older(edges: Sequence[tuple[int, int]], times: Sequence[datetime]) -> Sequence[datetime]:
-    """For each commit the latest of its own time and of those before it, by the edges from earlier to later ones.
+    """For each commit, the latest of its own time and of those that must come before it, by edges from earlier to later
+    ones.
 
-    Each edge is followed once, from the commit with the latest time on, also if edges of no writer make a circle.
+    The search begins at the latest time and follows each edge once, even in a circle, which no writer makes.
     """
     if all(times[earlier] <= times[later] for earlier, later in edges):
         return times
@@ -110,7 +112,7 @@ class Doubt(NamedTuple):
 
 
 _TOLERANCE = timedelta(hours=1)
-"""How long after its writer has made it a marker appears, at the most."""
+"""The longest time from the making of a marker to the marker's own time."""
 
 _SKEW = timedelta(days=1)
 """How far a writer's clock may be from the store's, if no start marker shows it."""
@@ -121,10 +123,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def find_doubts(commits: Iterable[Decided], started: Mapping[str, Entry]) -> list[Doubt]:
-    """For each commit whose marker is much younger than its writer says: the time between.
+    """For each commit whose marker is much younger than its `timestamp`: the time between.
 
-    A marker that somebody deleted and brought back has a new time, so history has the commit in a wrong place. The
-    writer's clock may be wrong: by how much shows the start marker, whose tid has the writer's time of the beginning.
+    A marker that somebody deleted and brought back has a new time, so the history has the commit in a wrong place. The
+    writer's clock may be wrong, too. The start marker shows by how much: its tid has the time of the begin by that
+    clock.
     """
     found: list[Doubt] = []
     for commit in commits:
@@ -141,7 +144,8 @@ def find_doubts(commits: Iterable[Decided], started: Mapping[str, Entry]) -> lis
 
 
 def add_doubts(*each: Iterable[Doubt], known_since: datetime | None = None) -> tuple[Doubt, ...]:
-    """All of them, without those of states that are not known anyway. Those that overlap, or are many, become one."""
+    """All doubts, without those that end by `known_since`. Overlapping doubts are joined, and so are those beyond
+    100."""
     found: list[Doubt] = []
     for doubt in sorted({*chain(*each)}):
         if known_since and doubt.until <= known_since:
@@ -195,7 +199,7 @@ def cut_at(
     redated_until: datetime | None = None,
     doubts: Sequence[Doubt] = (),
 ) -> CommitsAsOf:
-    """The commits, which may be outlines: those of the earlier state, and the later ones.
+    """Divides the commits into those of the state `as_of` and the later ones. They may lack their paths.
 
     States before `known_since` are incomplete, and those before `erased_until` were erased. States before
     `redated_until` are not known, since a copy has given commits new times until then. Nor are those within a doubt.
@@ -218,7 +222,7 @@ def cut_at(
             f"{redated_until.isoformat()}, so that the order of the commits before that time is not known; ask for a "
             "time from then on, or read the original table. Copy tables with `dbio copy`, which keeps their history"
         )
-    for doubt in doubts:  # a commit at the end of it is the one in doubt, or comes after it by its turn only
+    for doubt in doubts:  # a commit at the end of a doubt is the one in doubt, or comes after it by its turn only
         if doubt.since <= time < doubt.until or (is_commit and time == doubt.until):
             since, until = (it.isoformat(timespec="seconds") for it in doubt)
             raise InvalidInputError(
@@ -261,7 +265,7 @@ def parse_time(text: datetime | str, *, what: str) -> datetime:
         ) from None
     if time.tzinfo is None:
         raise InvalidInputError(f"{what}={time.isoformat()} has no time zone; add one, such as +00:00")
-    return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
+    return time  # in its own zone: not all times of the years 1 and 9999 exist in UTC
 
 
 def parse_utc_time(text: datetime | str, *, what: str) -> datetime:
@@ -274,7 +278,7 @@ def parse_utc_time(text: datetime | str, *, what: str) -> datetime:
 
 
 def time_at(micros: int, *, what: str) -> datetime:
-    """The time that is so many microseconds after 1970 in UTC. Raises InvalidInputError for a time that is too far."""
+    """The time `micros` microseconds after 1970 in UTC. Raises InvalidInputError if no datetime can hold it."""
     try:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
     except OverflowError:
@@ -284,14 +288,14 @@ def time_at(micros: int, *, what: str) -> datetime:
 _NOT_IN_UTC = "is not in the years 1 to 9999 in UTC; give a time of one of these"
 
 
-def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:
+def redated_until(decided: Iterable[Decided], dated: datetime | None) -> datetime | None:
     """The newest time that a copy has given to one of these markers; None if no copy has changed times.
 
     Each writer records the time of the descriptor that it saw. `dated` is the descriptor's time now, or None if it is
-    not known. A marker whose writer recorded another time got a new time itself. If there is such a marker, so did the
-    markers whose writers recorded no time.
+    not known. A marker whose writer recorded another time got a new time itself. If there is such a marker, those whose
+    writers recorded no time got new times, too.
     """
-    commits = [(commit.modified, commit.marker.dbio_commit) for commit in told if not commit.marker.is_abort]
+    commits = [(commit.modified, commit.marker.dbio_commit) for commit in decided if not commit.marker.is_abort]
     others = [(at, info and info.dated) for at, info in commits if not (info and info.dated == dated)]
     if dated is None or not any(seen for _, seen in others):
         return None

@@ -48,8 +48,7 @@ from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.protocol.versions import Versions, only_highest
 
 HISTORY = timedelta(days=30)
-"""How long a checkpoint remembers a transaction that has no files left. A writer that comes late must find its
-decision."""
+"""How long a checkpoint remembers a transaction that has no files left. A late writer must find what was decided."""
 
 MAX_UNPACKED_BYTES = 1024**3
 """No writer packs more bytes into one checkpoint than this, or than `max_unpacked` allows."""
@@ -61,7 +60,8 @@ BRING_BACK = (
 """What to do about a checkpoint that cannot be read."""
 
 _RATIO = 100
-"""Names of files are packed 10 to 25 times smaller, statistics that are mostly null up to 80 times."""
+"""The most bytes that readers unpack from a byte. Names of files shrink 10 to 25 times, sparse statistics up to 80
+times."""
 
 
 def max_unpacked(packed_bytes: int) -> int:
@@ -70,42 +70,43 @@ def max_unpacked(packed_bytes: int) -> int:
 
 
 class CommitsInParts(Sequence[Decided]):
-    """The transactions in the parts of a root, which are read when they are first needed."""
+    """The transactions in the parts of a root, which are read when first needed. `news` are transactions that no part
+    has."""
 
     @abstractmethod
     def outlines(self, removed: Mapping[str, Collection[str]]) -> Sequence[Decided]:
-        """The transactions without their paths, except those of `removed`, by tid. They count as forgotten."""
+        """The transactions without their paths, which count as forgotten. `removed` has paths to keep, by tid."""
 
     @property
     @abstractmethod
     def tids(self) -> Set[str]:
-        """Their tids."""
+        """The tids of the transactions."""
 
     @abstractmethod
     def whole(self, tids: Collection[str]) -> list[Decided]:
-        """Those with these tids, with all of their paths."""
+        """The transactions with these tids, with all of their paths."""
 
     @abstractmethod
     def change_files(self, tids: Collection[str]) -> Mapping[str, int]:
-        """How many change files each of these transactions still has, without those that have none."""
+        """How many change files each of these transactions still has, by tid. Those without any are left out."""
 
     @abstractmethod
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
-        """All of them and the news, slice by slice. Each slice has some of the paths: those in a range of keys."""
+        """All transactions and the news, slice by slice. A slice has the paths in one range of keys."""
 
     @abstractmethod
     def below(self, news: Sequence[Decided], each: Iterable[Subtrees]) -> Iterator[list[Decided]]:
-        """All of them and the news, with those of their paths that are in the directories of each of these."""
+        """For each `Subtrees`: all transactions and the news, with only the paths in its directories."""
 
     @abstractmethod
     def weigh(self, tops: Sequence[str]) -> list[float]:
-        """About how many rows of files are in each of these directories, and below. They are sorted by prefix."""
+        """About how many rows of files are in and below each of these directories, which are sorted by prefix."""
 
     @abstractmethod
     def among(self, news: Sequence[Decided], paths: Collection[str], *, hides: bool) -> list[Decided]:
-        """All of them and the news, with those of these paths that they have. Reads only what may have these paths.
+        """All transactions and the news, with only these paths. Reads only what may have them.
 
-        `hides` is that of the root's state.
+        `hides` is that of the root's state (`State.hides`).
         """
 
     @property
@@ -126,17 +127,18 @@ class Checkpoint:
     """The versions that each application has committed."""
     metadata: Metadata = NO_METADATA
     known_since: datetime | None = None
-    """States before this time lack files that were removed and vacuumed; None if there are none."""
+    """States before this time lack files that were removed and vacuumed; None if no state does."""
     erased_until: datetime | None = None
     """States before this time were erased on purpose; None if nothing was."""
     last_erasure: str | None = None
-    """A random id of the last erasure; None if there was none. Anyone who finds another one than before has read what
-    is erased now."""
+    """A random id of the last erasure; None if there was none. A process that finds another id than before has read
+    what is erased now."""
     redated_until: datetime | None = None
-    """Until this time, the times of commits are those of a copy of the table, and their order is not known; None if
-    there was no copy."""
+    """The table was copied: until this time, commits have the times of the copy, in no known order. None if there was
+    no copy."""
     doubts: tuple[Doubt, ...] = ()
-    """When it is not known whether some commit had been made yet: its marker was brought back with another time."""
+    """Periods in which it is not known whether some commit had been made: its marker was brought back with another
+    time."""
     table_id: str | None = None
     """The id in the table's descriptor; None if an earlier version wrote the checkpoint."""
     parts: tuple[Part, ...] = field(default=(), repr=False)
@@ -146,11 +148,11 @@ class Checkpoint:
     cuts: tuple[Key, ...] = field(default=(), repr=False)
     """The keys that divide the parts of a large table into ranges."""
     state: State | None = field(default=None, repr=False)
-    """What the files in the parts add up to."""
+    """Totals of the files in the parts."""
 
     @cached_property
     def covered(self) -> Set[str]:
-        """The tids of the transactions that it covers. Their own markers add nothing."""
+        """The tids of the transactions that it covers. Readers ignore their commit markers."""
         return self.commits.tids if isinstance(self.commits, CommitsInParts) else {it.tid for it in self.commits}
 
     @property
@@ -165,7 +167,8 @@ class Checkpoint:
         return [commit for commit in self.commits if commit.tid in tids]
 
     def outlines(self, news: Iterable[Decided]) -> Sequence[Decided]:
-        """The transactions without the paths in parts. Those that `news` remove are there, for the order of both."""
+        """The transactions without the paths in parts, except for paths that `news` remove: these show which commit
+        came first."""
         if not isinstance(self.commits, CommitsInParts):
             return self.commits
         return self.commits.outlines(removed_by(news))
@@ -187,13 +190,14 @@ NO_CHECKPOINT: Final = Checkpoint(0)
 
 
 def is_of_adoption(checkpoint: Checkpoint) -> bool:
-    """Whether an adoption wrote it. Then one line has the files of the directory, and the other lines have none."""
-    told = [
+    """Whether an adoption wrote the checkpoint. Then one line has all files of the directory, and the others have
+    none."""
+    markers = [
         commit.marker
         for commit in checkpoint.outlines(())
         if commit.marker.dbio_commit or commit.marker.data_files or (checkpoint.is_root and commit.forgotten.added)
     ]
-    return [marker.dbio_commit.operation for marker in told if marker.dbio_commit] == ["adopt"] and len(told) == 1
+    return [marker.dbio_commit.operation for marker in markers if marker.dbio_commit] == ["adopt"] and len(markers) == 1
 
 
 def condense(
@@ -257,7 +261,7 @@ def _indices(paths: Sequence[str], gone: Collection[str]) -> list[int]:
 
 
 class _Doubtful(Body, frozen=True, kw_only=True):
-    """See `Doubt`."""
+    """A `Doubt` in a header."""
 
     since: datetime
     until: datetime
@@ -267,7 +271,7 @@ class _Doubtful(Body, frozen=True, kw_only=True):
 
 
 class _Header(Body, frozen=True, kw_only=True):
-    """The first line."""
+    """The first line of a body."""
 
     NEWEST: ClassVar[int] = ROOT
 
@@ -315,7 +319,7 @@ class _Header(Body, frozen=True, kw_only=True):
 
 
 class _Line(Body, frozen=True, kw_only=True):
-    """One commit."""
+    """The line of one decided transaction."""
 
     tid: str
     modified: datetime
@@ -390,7 +394,7 @@ def encode_root(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int =
 
 
 def _younger_half(dropped: Sequence[Dropped]) -> tuple[Dropped, ...]:
-    """Whole merges only, as a rebuild takes them back."""
+    """The younger half, in whole merges: a rebuild undoes a whole merge."""
     start = (len(dropped) + 1) // 2
     while start < len(dropped) and (dropped[start].by, dropped[start].into) == (
         dropped[start - 1].by,
@@ -405,7 +409,7 @@ def _root_line(checkpoint: Checkpoint, created: datetime) -> bytes:
 
 
 def _pack_line(line: bytes) -> bytes:
-    """The body with this line. A line that repeats itself is packed less well, so that readers unpack it."""
+    """The body with this line. A repetitive line is compressed less: readers unpack at most 100 times the bytes."""
     body = b""
     for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY):  # the latter packs at most 8 times smaller
         packer = zlib.compressobj(9, wbits=_GZIP, strategy=strategy)
@@ -422,7 +426,7 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
     def index(schema: Raw) -> int | None:
         return schemas.setdefault(bytes(schema), len(schemas)) if schema else None
 
-    for commit in checkpoint.commits:  # the header, which has them all, comes first
+    for commit in checkpoint.commits:  # the header comes first, and has them all
         index(commit.marker.dbio_commit.schema if commit.marker.dbio_commit else NO_SCHEMA)
     header = _header(checkpoint, created, commits=len(checkpoint.commits), schemas=schemas)
     packer, packed, size = zlib.compressobj(9, wbits=_GZIP), list[bytes](), 0
@@ -609,7 +613,8 @@ def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
 
 
 def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]:
-    """The body is fed in pieces, too: the decompressor copies what it has not unpacked yet at each call."""
+    """The body, unpacked. It is fed in pieces, too: the decompressor copies what it has not unpacked yet at each
+    call."""
     for start in range(0, len(body) or 1, _PIECE_BYTES):
         packed = body[start : start + _PIECE_BYTES]
         while not unpacker.eof:

@@ -1,4 +1,4 @@
-"""Which metadata a recorded column may have besides its name and its type: only a comment. Pure.
+"""Drops the metadata of recorded columns, except for their comments. Pure.
 
 Schemas come from outside, and engines act on other metadata. Spark evaluates `EXISTS_DEFAULT` as SQL if a file lacks
 the column, and pads texts because of `__CHAR_VARCHAR_TYPE_STRING`. In a Delta log, keys with `delta.` change how files
@@ -15,7 +15,7 @@ def known(metadata: Any) -> dict[str, str]:
 
 
 def keep_known(schema: Any) -> Any:
-    """The schema in Spark's JSON, without all other metadata of its columns and fields."""
+    """The schema in Spark's JSON, changed in place to keep only comments as metadata."""
     waiting = [schema]
     while waiting:  # no recursion: a schema may be deeper than what is left of Python's stack
         part = waiting.pop()

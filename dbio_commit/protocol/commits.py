@@ -22,20 +22,22 @@ class Forgotten(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A transaction with its commit marker, and that marker's modification time."""
+    """A decided transaction, committed or aborted: its commit marker, and that marker's modification time."""
 
     modified: datetime
     tid: str
     marker: CommitMarker
     forgotten: Forgotten = Forgotten()
     place: int | None = None
-    """Whether it comes from a checkpoint, whose order is kept: the paths that proved the order may be forgotten."""
+    """Its place in the checkpoint, None if none covers it. That order is kept: the paths that proved it may be
+    forgotten."""
     referred: Sequence[str] = ()
-    """The transactions to which its marker referred, if they were replaced by paths: it comes after them."""
+    """The transactions that its marker removed by reference, if paths have replaced these references: it comes after
+    them."""
 
 
 class LateCommits(ABC):
-    """Reads what an outline leaves out of a transaction: the paths that are in parts of a checkpoint."""
+    """Reads the paths that an outline of a transaction lacks, because they are in parts of a checkpoint."""
 
     @abstractmethod
     def whole(self, tid: str) -> Decided:
@@ -52,19 +54,19 @@ class Commit:
     """A commit: the result of a write, or an entry of a table's history."""
 
     tid: str
-    """The id of its transaction. Of a result that is `skipped`: of the commit that was found; "" if there is none."""
+    """The id of its transaction. If `skipped`, the id of the commit that was found; "" if there is none."""
     timestamp: datetime
     """When it was committed: in a history by the store's clock, in the result of a write by the writer's clock."""
     marker: CommitMarker = field(repr=False)
     """The body of its marker."""
     skipped: bool = False
-    """True for the result of a write that committed nothing: its (application id, version) was committed already, or
+    """True for the result of a write that committed nothing. Its (application id, version) was committed already, or
     its mode was "ignore" and the table exists, or the source of a merge has no rows."""
     forgotten: Forgotten = field(default=Forgotten(), repr=False)
     """How many paths `added` and `removed` lack, because vacuum has deleted those files since."""
     foreign: Sequence[str] = field(default=(), repr=False)
-    """In the result of an adoption, or of an overwrite in the directory scope: the paths of files that are no Parquet,
-    and that were left alone. Relative to the root."""
+    """The paths of files that are no Parquet and were left alone, relative to the root. Only adoptions, and overwrites
+    in the directory scope, have any."""
     notes: Sequence[str] = field(default=(), repr=False)
     """In the result of an adoption: sentences about files that need attention."""
     late: LateCommits | None = field(default=None, repr=False)
@@ -82,9 +84,9 @@ class Commit:
 
     def _facts(self) -> dict[str, Any]:
         """The values of the fields, with all paths."""
-        told = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "late"}
+        facts = {it.name: getattr(self, it.name) for it in fields(self) if it.name != "late"}
         whole = self._whole
-        return {**told, "marker": whole.marker, "forgotten": whole.forgotten}
+        return {**facts, "marker": whole.marker, "forgotten": whole.forgotten}
 
     @property
     def _whole(self) -> Decided:
@@ -100,10 +102,10 @@ class Commit:
 
     def _repr_html_(self) -> str:
         """Tables for notebooks. Reads nothing."""
-        told = {name: value for name, value in zip(_IN_SHORT, _in_short(self), strict=True) if value != ""}
+        filled = {name: value for name, value in zip(_IN_SHORT, _in_short(self), strict=True) if value != ""}
         more = {"Metrics": self.metrics, "Made by": _made_by(self), "Labels": self.labels}
         tables = (shown.facts(title, it) for title, it in more.items() if it)
-        return shown.facts("Commit", told | {"skipped": self.skipped}) + "".join(tables)
+        return shown.facts("Commit", filled | {"skipped": self.skipped}) + "".join(tables)
 
     @property
     def operation(self) -> str:
@@ -115,7 +117,7 @@ class Commit:
 
     @property
     def kind(self) -> str | None:
-        """What an operation of several uses did: "compact", "restore", "merge", "update", "replace" or "delete".
+        """What an operation with several uses did: "compact", "restore", "merge", "update", "replace" or "delete".
 
         None for other commits, as far as the writer's metrics show.
         """
@@ -216,7 +218,7 @@ _KINDS = {
     "numInsertedRows": "replace",
     "numDeletedRows": "delete",
 }
-"""A commit is of the kind of the first metric here that it has."""
+"""A commit has the kind of its first metric in this order."""
 
 
 def _commit(facts: Mapping[str, Any]) -> Commit:
@@ -264,8 +266,8 @@ def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
 
 def recorded_rows(commits: Iterable[Decided]) -> dict[str, int | None]:
     """How many rows each added file of these commits has, by its path; None if its writer did not record it."""
-    told = ((it.marker.added, it.marker.dbio_commit.files) for it in commits if it.marker.dbio_commit)
-    return {path: rows for added, files in told if files for path, rows in zip(added, files.rows, strict=True)}
+    described = ((it.marker.added, it.marker.dbio_commit.files) for it in commits if it.marker.dbio_commit)
+    return {path: rows for added, files in described if files for path, rows in zip(added, files.rows, strict=True)}
 
 
 def count_rows(paths: Iterable[str], known: Mapping[str, int | None]) -> int | None:
@@ -275,7 +277,7 @@ def count_rows(paths: Iterable[str], known: Mapping[str, int | None]) -> int | N
 
 
 AsOf = datetime | str | None
-"""A state of the table: a time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
+"""A state of the table: a time (aware, or ISO 8601 text with a zone), or the tid of a commit. None is now."""
 
 
 def latest(*times: datetime | None) -> datetime | None:

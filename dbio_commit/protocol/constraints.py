@@ -1,7 +1,7 @@
-"""What the rows of a table must be like by its settings: constraints, generated columns, defaults. Pure.
+"""The constraints, generated columns and defaults that a table's settings give to its rows. Pure.
 
-Their SQL is the part of Spark's that `expressions` allows. Rows are checked in `spark/write/constraints`, without
-Spark in `data/row_checks`, and by statistics in `data/proof`.
+Their SQL is the part of Spark's SQL that `expressions` allows. Rows are checked in `spark/write/constraints`, without
+Spark in `data/row_checks`, and by statistics in `data/conditions/proof`.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class Constraints:
 
     @property
     def each(self) -> tuple[Constraint, ...]:
-        """What a row can violate, in the order in which violations are reported."""
+        """The constraints that a row can violate, in the order in which violations are reported."""
         return (
             *(Constraint(setting=f"{NOT_NULL}.{it}", column=it) for it in self.not_null),
             *(Constraint(setting=f"{GENERATED}.{it}", column=it, sql=sql) for it, sql in self.generated.items()),
@@ -91,8 +91,8 @@ class Constraints:
     def refuse_unfit(self, columns: Iterable[str], *, where: str) -> None:
         """Raises InvalidInputError for a setting that a table with these columns cannot have.
 
-        Such a setting names a column that is not there, or its expression uses a name that is no column: Spark would
-        take the name for a variable of the session.
+        Such a setting names a column that is not there, or its expression uses a name that is no column. Spark would
+        take such a name for a variable of the session.
         """
         columns = [*columns]
         self.refuse_lost(columns, where=where)

@@ -66,7 +66,7 @@ def is_used(directory: Directory) -> bool:
 
 
 def looks_torn(directory: Directory, markers: Mapping[str, CommitMarker], *, now: datetime) -> bool:
-    """Whether the listing may have missed markers or files of a commit at the same time, and so must be repeated.
+    """Whether the listing may have missed markers or files of a concurrent commit, and so must be repeated.
 
     `markers` are the directory's decoded commit markers by tid.
     """
@@ -138,7 +138,8 @@ def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
 
 
 def commits_in(directory: Directory, markers: Mapping[str, CommitMarker]) -> list[Decided]:
-    """What was decided in one directory, with paths from the root. `markers` are its decoded commit markers by tid."""
+    """The transactions decided in one directory, with paths from the root. `markers` are its decoded commit markers by
+    tid."""
     return [
         Decided(directory.log.committed[tid].modified, tid, merge_directories({directory.path: marker}))
         for tid, marker in markers.items()

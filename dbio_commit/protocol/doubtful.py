@@ -1,4 +1,4 @@
-"""Which live files may differ from the table's columns, since no dbio writer made them to fit? Pure.
+"""Finds live files that may differ from the table's columns, since no dbio writer made them to fit. Pure.
 
 Only their footers show how they spell columns, and which types they have.
 """
@@ -26,8 +26,8 @@ DECIDING = (FILES_WITH_IDS, FILES_WITH_OWN_IDS, DOUBTFUL_FILES, RESTORED_FILES)
 def doubtful_files(
     transactions: Iterable[Decided], files: Sequence[DataFile], columns: Collection[str], *, columns_of: ColumnsOf
 ) -> list[DataFile]:
-    """Files that came by an adoption, from another DBIO writer, or from a writer that spelled a column otherwise or
-    gave other field ids; and their copies.
+    """The live files that came by an adoption, from another DBIO writer, or with other spellings or field ids; and
+    their copies.
 
     `columns` are the table's. The transactions need not have their paths.
     """

@@ -1,4 +1,4 @@
-"""What was committed since a state of the table was read: for conditional writes (PROTOCOL.md 9.5). Pure.
+"""Finds what was committed since a state of the table was read, for conditional writes (PROTOCOL.md 9.5). Pure.
 
 The etag of a state is the tid of its last commit, and the tids of other commits of the same moment. A blind append that
 ran beside the last commit may get an earlier time, because the store rounds times or because it began earlier. So the
@@ -13,7 +13,7 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.names import is_tid
 
 MOMENT = timedelta(seconds=2)
-"""No store takes longer to show an object after the time that it gives to it."""
+"""The longest settling time of a store (PROTOCOL.md 4)."""
 
 
 def etag_of(ordered: Sequence[Decided]) -> str:
@@ -94,7 +94,7 @@ def _surely_before(ordered: Sequence[Decided], named: Sequence[Decided], moment:
 def _is_before(commit: Decided, last: Decided, moment: timedelta) -> bool:
     """Whether a reader of `last` has surely seen `commit`.
 
-    That is so if `commit` had an earlier turn, if `last` removes one of its files, or if it is older by a moment.
+    True if `commit` had an earlier turn, if `last` removes one of its files, or if it is older by more than `moment`.
     """
     own, others = commit.marker.dbio_commit, last.marker.dbio_commit
     if own and others and own.turn and own.turn <= max(others.turn or 0, others.schema_turn or 0):

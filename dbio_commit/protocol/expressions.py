@@ -1,10 +1,9 @@
-"""Checks expressions in Spark's SQL in the settings of a table: which ones does a writer evaluate? Pure, and linear in
-time.
+"""Checks which expressions in Spark's SQL, from the settings of a table, a writer evaluates. Pure, and linear in time.
 
-Settings come from outside, and a writer with more rights than their author evaluates them. Therefore they are not any
-SQL, but a small language (PROTOCOL.md 9.8): operators, literals, columns and the functions named here. The language has
-no queries, no variables and no functions of users. Spark reads each of its texts as this module does. The lexical rules
-are Spark's; if Spark's settings change how a token is read, this module treats both readings alike.
+Settings come from outside, and a writer with more rights than their author evaluates them. Therefore only a small part
+of SQL is allowed (PROTOCOL.md 9.8): operators, literals, columns and the functions named here. This language has no
+queries, no variables and no functions of users. Spark reads each text of this language as this module does. The lexical
+rules are Spark's; if Spark's settings change how a token is read, this module treats both readings alike.
 """
 
 import re
@@ -81,7 +80,8 @@ _GROWTH: Mapping[str, int] = {
     "array_join": 1, "concat_ws": 0, "map_zip_with": 2, "regexp_replace": 2, "replace": 2, "transform": 1,
     "transform_keys": 1, "transform_values": 1, "zip_with": 2,
 }  # fmt: skip
-"""Functions that repeat the texts in their arguments, from this one on, as often as another argument has parts."""
+"""Functions that repeat texts as often as another argument has parts, with the index of the first argument that has
+such texts."""
 
 _WITHOUT_BRACKETS = _words(
     "current_catalog current_database current_date current_schema current_timestamp current_user localtimestamp "
@@ -400,7 +400,7 @@ class _Reader:
         return token.kind == "word" and token.text not in _RESERVED
 
     def _case(self) -> int:
-        """Spark repeats the operand of CASE for each WHEN."""
+        """Counts the operand once for each WHEN: Spark repeats it."""
         self._enter()
         compared, size, branches = 0 if self._is("when") else self._expression(), 1, 0
         while self._takes("when"):

@@ -1,4 +1,4 @@
-"""The field ids of columns, by which readers of Iceberg find them in files. Pure. Rules: NOTES.md, Iceberg.
+"""Computes the field ids by which readers of Iceberg find columns in files. Pure. Rules: NOTES.md, Iceberg.
 
 An id follows from a column's name and type alone. So no writer has to know which ids others gave, and a file's ids are
 right in each table that has such a column.
@@ -22,7 +22,7 @@ class FieldIds(Enum):
     OWN = auto()
     """Each column has the id that follows from its name and type."""
     OTHER = auto()
-    """Some columns have another id or none: such readers would find other columns, or nulls."""
+    """Some columns have another id or none: readers of Iceberg would find other columns, or nulls."""
 
 
 _BITS = 30

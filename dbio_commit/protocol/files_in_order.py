@@ -1,4 +1,4 @@
-"""The live files of a state, in the order of the times of their commits, and what some files add up to. Pure."""
+"""The live files of a state, in the order of the times of their commits, and totals of files. Pure."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from dbio_commit.protocol.state import DataFile, LiveFiles
 
 
 class Totals(NamedTuple):
-    """What some files add up to."""
+    """The number and size of some files."""
 
     files: int = 0
     bytes: int = 0
-    """Without files of unknown size."""
+    """In bytes, without files of unknown size."""
 
     def plus(self, other: "Totals") -> "Totals":
         return Totals(self.files + other.files, self.bytes + other.bytes)
@@ -31,11 +31,11 @@ class FilesInOrder(ABC):
 
     @abstractmethod
     def some(self, start: int, stop: int | None = None) -> Iterator[DataFile]:
-        """Those from one place in the order to another."""
+        """The files from place `start` to before `stop`."""
 
     @abstractmethod
     def bytes_from(self, start: int) -> int:
-        """The size of those from a place on."""
+        """The size of the files from a place on, in bytes."""
 
 
 class FilesInMemory(FilesInOrder):
@@ -53,5 +53,5 @@ class FilesInMemory(FilesInOrder):
 
     @cached_property
     def _sizes(self) -> Sequence[int]:
-        """For each place, the size of all files before it; and of all files."""
+        """For each place the size of all files before it, and at last that of all files."""
         return [*accumulate((max(file.size, 0) for file in self._files), initial=0)]

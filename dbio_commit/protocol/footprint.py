@@ -1,7 +1,7 @@
-"""How much memory markers and checkpoints take. Pure.
+"""Estimates how much memory markers and checkpoints take. Pure.
 
-The caller has just read them, so that sums of counts are enough. The memory of texts and numbers, which may be nearly
-all of it, is measured; that of the objects around them is estimated.
+Texts and numbers may take nearly all of it, and their memory is measured. That of the objects around them is estimated
+from counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from dbio_commit.protocol.markers.bodies import Deferred
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.markers.provenance import Provenance, texts_of
-from dbio_commit.protocol.markers.start import Begun
+from dbio_commit.protocol.markers.start import StartMarker
 
 _OBJECTS_BYTES = 500
 """Bytes of one marker, with its id, its times and the names of its metrics."""
@@ -33,7 +33,7 @@ def marker_bytes(marker: CommitMarker) -> int:
     return _without_schema(marker) + _schema_bytes(marker)
 
 
-def begun_bytes(begun: Begun | None) -> int:
+def start_bytes(begun: StartMarker | None) -> int:
     """The memory that the texts of a start marker take."""
     if begun is None:
         return 0
@@ -102,7 +102,7 @@ def _schema_bytes(marker: CommitMarker) -> int:
 
 
 def _raw_bytes(raw: Raw | Deferred) -> int:
-    """What is read when it is needed takes memory then, and belongs to its reader."""
+    """The bytes of the JSON; 0 for a `Deferred`, which is read later, and counts for its reader."""
     return 0 if isinstance(raw, Deferred) else memoryview(raw).nbytes
 
 

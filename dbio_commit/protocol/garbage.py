@@ -1,4 +1,4 @@
-"""Why an object is garbage. For data files, this is the only rule, in both scopes. For parts of checkpoints, too."""
+"""Decides why an object is garbage: the only such rule for data files, in both scopes, and for parts of checkpoints."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Why(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class FileStates:
     """What is known of the files of a table, or of a directory in the directory scope. Paths are from the root."""
 
     live: Set[str]
@@ -65,7 +65,8 @@ class Known:
     committed: Set[str]
     aborted: Set[str]
     pending: Mapping[str, datetime]
-    """Tid -> when it began; with transactions that were decided too late to count here, and those of another table."""
+    """Tid -> when it began: of pending transactions, of those decided too late to count here, and of those of another
+    table."""
     layouts: Set[Layout] | None = None
     """The partition columns by which the table's transactions write, or wrote; None if they may write into any
     directory."""
@@ -96,7 +97,7 @@ class Known:
         )
 
     def why_not_live(self, entry: Entry, others: Collection[tuple[str, str]] = ()) -> Why | None:
-        """The reason, or None for a live file. `others` is the result of `find_markers_below` for the entries of a
+        """Why the file is not live; None if it is. `others` is the result of `find_markers_below` for the entries of a
         table."""
         path = entry.path
         if path in self.live:

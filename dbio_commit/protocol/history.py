@@ -36,14 +36,14 @@ PATHS_AT_ONCE = 100_000
 
 
 class AddedPath(NamedTuple):
-    """What a transaction says of a path that it adds."""
+    """The recorded size and rows of an added path."""
 
     size: int
     rows: int | None
 
 
 class PathInParts(NamedTuple):
-    """What the transactions in parts say of a path."""
+    """The transactions in parts that add or remove a path."""
 
     added: Mapping[str, AddedPath]
     """The transactions that add it."""
@@ -64,15 +64,15 @@ class HistoryInParts(ABC):
 
     @abstractmethod
     def whole(self, tid: str) -> Decided:
-        """A transaction with all of its paths. Those that come after it in the history are read with it."""
+        """A transaction with all of its paths. Transactions that follow in the history are read with it."""
 
     @abstractmethod
     def is_at_hand(self, tid: str) -> bool:
-        """Whether `whole` has it in memory."""
+        """Whether `whole` has the transaction in memory."""
 
     @abstractmethod
     def find(self, paths: Collection[str]) -> Mapping[str, PathInParts]:
-        """What the transactions in parts say of these paths."""
+        """The transactions in parts that add or remove each of these paths."""
 
     @abstractmethod
     def removed_among(self, paths: Collection[str]) -> Set[str]:
@@ -81,11 +81,11 @@ class HistoryInParts(ABC):
     @property
     @abstractmethod
     def hides(self) -> bool:
-        """Whether they remove a path that none of them adds."""
+        """Whether transactions in parts remove a path that none of them adds."""
 
     @abstractmethod
     def totals(self, tids: Collection[str]) -> Totals:
-        """What the data files add up to that these transactions added."""
+        """The number and size of the data files that these transactions added."""
 
     @abstractmethod
     def state(self, had: Sequence[Decided]) -> FilesInOrder:
@@ -94,18 +94,19 @@ class HistoryInParts(ABC):
 
 @dataclass(frozen=True)
 class History:
-    """The current commits of a table."""
+    """The commits of a table."""
 
     url: str
     origin: Origin
     """The id of the table."""
     layouts: Set[Layout]
-    """All partition columns that the table has, and had before they changed."""
+    """The layouts (partition columns) that the table has, and had before."""
     commits: Sequence[Decided]
     """The commits, oldest first, without aborted transactions. Those in parts have no paths: see `whole`."""
     known_since: datetime | None
     redated_until: datetime | None
-    """A copy has given the commits until then new times: their order is not known, nor what was read before."""
+    """A copy gave the commits until this time new times. Their order is not known, nor what a stream has read of
+    them."""
     metadata: Metadata
     now: datetime
     parts: HistoryInParts | None = None
@@ -160,7 +161,7 @@ class History:
 
     @cached_property
     def _referring(self) -> Mapping[str, str]:
-        """For each transaction that others name in the place of its paths: the first of these that removes them."""
+        """For each transaction whose files are removed by reference (`references`): the first commit that does so."""
         found: dict[str, str] = {}
         for commit in self.commits if self.parts else ():
             for tid in commit.marker.removed_tids:
@@ -168,25 +169,25 @@ class History:
         return found
 
     def _find(self, paths: Collection[str]) -> Mapping[str, "_Path"]:
-        """What all commits say of these paths."""
+        """What the commits record of each of these paths."""
         in_parts = self.parts.find(paths) if self.parts and paths else {}
         others = self._adders_of({path for path in paths if path not in self._removers})
         found: dict[str, _Path] = {}
         for path in paths:
             said, own = in_parts.get(path, NOTHING_SAID), self._adders.get(path) or others.get(path)
-            added = {**said.added, **({own.tid: own.told} if own else {})}
+            added = {**said.added, **({own.tid: own.path} if own else {})}
             removers = [*said.removed, *([self._removers[path]] if path in self._removers else [])]
             removers += [self._referring[tid] for tid in added if tid in self._referring]
             last = max(added, key=self._places.__getitem__, default=None)
-            told = AddedPath(UNKNOWN_SIZE, None) if last is None else added[last]
-            found[path] = _Path(min(removers, key=self._places.__getitem__, default=None), *told)
+            last_added = AddedPath(UNKNOWN_SIZE, None) if last is None else added[last]
+            found[path] = _Path(min(removers, key=self._places.__getitem__, default=None), *last_added)
         return found
 
     def _found_with(self, commit: Decided, paths: Sequence[str]) -> Mapping[str, "_Path"]:
-        """What all commits say of the paths that a commit removes.
+        """What the commits record of the paths that a commit removes.
 
-        In parts, those of the commits after it are looked for, too, as far as they are in memory. So a caller that goes
-        from commit to commit looks few times.
+        In parts, it also looks for paths that later commits remove, if these are in memory. So a caller that goes from
+        commit to commit looks few times.
         """
         if self.parts is None:
             return self._find({*paths})
@@ -205,7 +206,7 @@ class History:
 
     @cached_property
     def _kept(self) -> "dict[str, _Path]":
-        """What was found last."""
+        """The last result of `_found_with`."""
         return {}
 
     def _is_at_hand(self, commit: Decided) -> bool:
@@ -228,14 +229,14 @@ class History:
         return change.kind != "insert" or path in self._removers or change.tid in self._referring
 
     def _is_surely_new(self, change: FileChange) -> bool:
-        """Whether no transaction in parts names it: it has the name that another transaction alone gives."""
+        """Whether no transaction in parts names the path: its name has the tid of one that is not in parts."""
         assert self.parts
         tid = change.tid
         is_own = names.parse_data_file(names.split(change.file.path)[1]) == tid
         return is_own and tid not in self.parts.tids and not self.parts.hides
 
     def rows(self, commit: Decided, changes: Iterable[FileChange]) -> Mapping[str, int | None]:
-        """How many rows the files of these changes of a commit have, without those that are not recorded."""
+        """How many rows the files of these changes of a commit have, by path; None if that is not recorded."""
         paths = {change.file.path for change in changes}
         whole = self.whole(commit)
         plain = {path for path in paths if names.parse_data_file(names.split(path)[1]) == commit.tid}
@@ -247,7 +248,7 @@ class History:
     # --- states ---------------------------------------------------------------------------------------------------
 
     def state(self, had: Had) -> FilesInOrder:
-        """The files that are live after exactly these commits. The last one is kept."""
+        """The files that are live after exactly these commits. The last result is kept in memory."""
         key = had.oldest, had.more
         if key not in self._states:
             self._states.clear()
@@ -260,7 +261,7 @@ class History:
         return {}
 
     def totals(self, commits: Iterable[Decided]) -> Totals:
-        """What the data files add up to that these commits added, as far as the history still has them."""
+        """The number and size of the data files that these commits added, as far as the history still has them."""
         found, stored = Totals(), list[str]()
         for commit in commits:
             if self.parts and commit.tid in self.parts.tids:
@@ -271,7 +272,7 @@ class History:
         return found.plus(self.parts.totals(stored)) if self.parts and stored else found
 
     def totals_without(self, had: Had) -> Totals:
-        """The totals of all other commits. After a call, one for some commits more takes no longer than these need."""
+        """The totals of all other commits. The result is kept: the next call only adds or subtracts what differs."""
         rank, since = self._totals_since.get("last", (len(self.commits), Totals()))
         if rank <= had.oldest:
             since = since.less(self.totals(self.timeline.ranked(rank, had.oldest)))
@@ -308,8 +309,7 @@ class History:
         ]
 
     def all_changes(self, commit: Decided) -> list[FileChange]:
-        """The files that a commit added and removed. For a commit with change files, those, and no file that only keeps
-        rows."""
+        """The files that a commit added and removed. If it has change files: these, and the files in its `whole`."""
         commit = self.whole(commit)
         both = [*self.removed(commit), *self.added(commit)]
         info = commit.marker.dbio_commit
@@ -343,11 +343,11 @@ class History:
 
 class _Adder(NamedTuple):
     tid: str
-    told: AddedPath
+    path: AddedPath
 
 
 class _Path(NamedTuple):
-    """What all commits say of a path."""
+    """What the commits record of a path."""
 
     remover: str | None
     """The first commit that removes it."""
@@ -361,7 +361,7 @@ def recorded_operation(commit: Decided) -> str | None:
 
 
 def takes_rows(commit: Decided) -> bool:
-    """Whether it removed files of the table. An adoption hides files that were never in the table."""
+    """Whether the commit removed files of the table. An adoption hides files that were never in the table."""
     marker = commit.marker
     return recorded_operation(commit) != "adopt" and bool(
         marker.removed or commit.forgotten.removed or marker.removed_tids

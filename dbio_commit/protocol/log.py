@@ -25,7 +25,7 @@ class Log:
     clocks: Mapping[str, Entry] = field(default_factory=dict)
     """Objects that vacuums created to ask for the store's time."""
     later: Mapping[str, Entry] = field(default_factory=dict)
-    """Commit markers that a reader knows of, and which came too late for the state that it has."""
+    """Commit markers that were listed, but came too late to count for the reader's state (PROTOCOL.md 8.1)."""
     refusals: Mapping[int, Entry] = field(default_factory=dict)
     """Checkpoints that refused adoptions have cancelled. The number is that of the cancelled checkpoint plus one."""
     purges: Mapping[int, Entry] = field(default_factory=dict)
@@ -68,7 +68,7 @@ def settle(
     """The commit markers that count, and those that came too late to count (PROTOCOL.md 8.1).
 
     `base` was listed before a pause, and `again` after it. The pause is as long as an object takes to appear. `newest`
-    is the time of the newest marker of `base`, or of several tables' together (8.5). Therefore `again` has each marker
+    is the time of the newest marker of `base`, or of several tables together (8.5). Therefore `again` has each marker
     that came before that marker, and each marker on which such a marker may depend.
     """
     new = {tid: entry for tid, entry in again.items() if tid not in base}
@@ -82,7 +82,7 @@ def newest_of(*bases: Mapping[str, Entry]) -> datetime:
 
 
 REFUSAL = b"refused\n"
-"""The body of a cancelled number: the checkpoint before it does not count any more. No checkpoint is as short."""
+"""The body of an object that cancels the checkpoint with the number before its own. No checkpoint is as short."""
 
 
 def parse_log(entries: Iterable[Entry]) -> Log:

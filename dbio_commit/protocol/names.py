@@ -272,7 +272,7 @@ _PATTERN = "*?[]{"
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:
-    """`check_path` for all paths, by a few scans of long texts: a reader checks tens of thousands."""
+    """Checks all paths as `check_path` does, by a few scans of long texts: a reader checks tens of thousands."""
     for some in _in_runs(paths):
         joined = _as_one(some)
         if not _lacks(joined, _SUSPECT) or _MAY_LEAD_OUT.search(joined) or max(map(len, some)) > _MAX_PATH:
@@ -300,7 +300,7 @@ def _check_each_visible(paths: Sequence[str], *, where: str) -> None:
 def are_surely_visible(directories: Sequence[str], files: bytes, *, letters: Iterable[str], longest: int) -> bool:
     """Whether `check_visible` accepts the paths of all files in some directories. If it is False, one may be wrong.
 
-    `files` has the names of the files in UTF-8, one directly after the other, and `letters` the first letter of each,
+    `files` has the names of the files in UTF-8, one directly after the other. `letters` has the first letter of each,
     or "" for an empty name. `longest` is the length of the longest name.
     """
     above = [directory for directory in directories if directory]
@@ -314,7 +314,7 @@ def are_surely_visible(directories: Sequence[str], files: bytes, *, letters: Ite
 
 
 def _are_surely_visible(joined: bytes) -> bool:
-    """The same for paths in a text, in UTF-8, with a slash before and after each of them, but for their lengths."""
+    """The same for paths in one text in UTF-8, each between slashes. Their lengths are not checked."""
     may_hide = _MAY_HIDE.search(joined) or _MAY_BE_COPIED in joined
     return not may_hide and _lacks(joined, _SUSPECT_IN_VISIBLE)
 

@@ -1,4 +1,4 @@
-"""Which table an object belongs to."""
+"""Identifies the table that an object belongs to."""
 
 from datetime import datetime
 from typing import NamedTuple

@@ -1,10 +1,9 @@
 """Partition values as texts in the names of directories: one canonical text for each value (PROTOCOL.md 6.2). Pure.
 
-A type is named as in a recorded schema, which is Spark's JSON. Its grammar is in the table of types. Texts are not
-escaped here, and null has no text: `names` does both. Callers ask three questions about a text. Is it
-the canonical text, which writers write? Do all readers take it for the same value? Some texts in adopted directories
-are not canonical, and yet all readers take them so. Which value must its author have meant? Messages and filters ask
-the last question.
+A type is named as in a recorded schema, which is Spark's JSON. Its grammar is in the table of types. `names` escapes
+texts, and writes null. `problem` says whether a text is canonical, as writers must write it. `read` gives the value
+that all readers take a text for. Some texts in adopted directories have one, though they are not canonical. `meant`
+gives the only value that its author can have meant, for messages and filters.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +49,7 @@ def write(value: TypedValue, kind: str) -> str:
 
 
 def writer(kind: str) -> Callable[[Any], str]:
-    """`write` for many values of one type."""
+    """A function like `write`, for many values of one type."""
     text_of = _form(kind).write
 
     def write(value: Any) -> str:

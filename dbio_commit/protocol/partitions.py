@@ -1,4 +1,4 @@
-"""Which files are in a partition? And for which files do readers not agree on the partition? Pure.
+"""Finds the files in a partition, and the files on whose partition readers do not agree. Pure.
 
 Files of an adopted directory may spell values in other ways than dbio does. What a text means is in `partition_values`.
 How it becomes the name of a directory, and back, is in `names`.
@@ -29,8 +29,8 @@ def partition_types(schema: Mapping[str, Any] | None, columns: Sequence[str]) ->
 def replaced_files(live: Sequence[DataFile], replaced: Iterable[Partition], types: Types) -> list[DataFile]:
     """The live files in one of the partitions. A partition is given by some or all partition columns.
 
-    Raises InvalidInputError if it is not certain whether a file is in one: m=01 and m=1 are the same number, but
-    different texts; and readers do not agree on the value of d=1.5 for a decimal(5,2).
+    Raises InvalidInputError if it is not certain whether a file is in one. m=01 and m=1 are the same number, but
+    different texts. Readers do not agree on the value of d=1.5 for a decimal(5,2).
     """
     wanted: dict[tuple[str, ...], set[_Key]] = {}
     for partition in replaced:
@@ -62,7 +62,7 @@ def replaced_files(live: Sequence[DataFile], replaced: Iterable[Partition], type
         return False
 
     def may_be_in(partition: Partition) -> bool:
-        """As `is_in`, without an error for what is not certain."""
+        """Whether a file in this partition may be in a replaced one."""
         for columns in wanted:
             if all(column in partition for column in columns):
                 key = _key(partition, columns, types)
@@ -157,7 +157,7 @@ def _unread_values(partition: Partition, types: Types) -> Iterator[tuple[str, st
 
 
 def refuse_unread(files: Sequence[DataFile], types: Types, *, where: str) -> None:
-    """Raises InvalidInputError, with its name, for a file on whose partition readers differ. `where` is the URL."""
+    """Raises InvalidInputError for a file on whose partition readers do not agree. `where` is the URL of the table."""
     for it in find_unread(files, types):
         raise unread(f"{where}/{it.path}", it.column, it.why)
 

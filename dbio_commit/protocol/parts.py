@@ -1,7 +1,8 @@
-"""Parts: a large table's state outside of the body of its checkpoint, and which of them a new checkpoint merges. Pure.
+"""Parts of a large table's checkpoint, and which of them a new checkpoint merges. Pure.
 
 A checkpoint of version 2, the *root*, names its parts. Parts never change. They are Parquet files, which `log/parts`
-encodes and reads. Format and rules: PROTOCOL.md 7.7 and 9.7.
+encodes and reads. The *news* of a root are what differs from the root before it. Format and rules: PROTOCOL.md 7.7 and
+9.7.
 """
 
 from bisect import bisect_right
@@ -110,7 +111,7 @@ class Part(Body, frozen=True, kw_only=True):
 
 
 class State(Body, frozen=True, kw_only=True):
-    """What the files in all parts of a root add up to."""
+    """Totals of the files in all parts of a root."""
 
     files: Count
     """How many are live."""
@@ -119,7 +120,7 @@ class State(Body, frozen=True, kw_only=True):
     unknown: Count = written(0)
     """How many live files have no known size."""
     layouts: list[list[str]]
-    """The partition columns that the table has, and had before they changed."""
+    """The layouts (partition columns) that the table has, and had before."""
     absent: list[str] = written([])
     """Transactions that no part has, and all of whose files the transactions in the parts remove."""
     hides: bool = written(False)
@@ -149,8 +150,8 @@ def _check_object(name: str, size: int, footer: int) -> None:
 
 
 def check_parts(parts: Sequence[Part], dropped: Sequence[Dropped], cuts: Sequence[Key], *, number: int) -> None:
-    """Raises ValueError if an object is named twice, if a part is newer than the root with this number, or if the cuts
-    are in disorder."""
+    """Raises ValueError if an object is named twice, a part is newer than the root with this number, or the cuts are in
+    disorder."""
     objects = [name for part in (*parts, *(it.part for it in dropped)) for name in part.objects]
     if len({*objects}) != len(objects):
         raise ValueError("a part is named twice")
@@ -167,9 +168,10 @@ class Limits(NamedTuple):
     """When parts are merged, in rows."""
 
     split: int = 1_600_000
-    """So many rows that lie in no range are cut into ranges: those of merged parts, and those of a new part."""
+    """Rows that lie in no range are cut into ranges if there are so many: those of merged parts, and those of a new
+    part."""
     budget: int = 1_000_000
-    """About how many rows the merges of ranges in one checkpoint may have. One of any size is always done."""
+    """About how many rows the merges of ranges in one checkpoint may have. The first merge may have any size."""
     most: int = 500_000
     """A merge with more rows than twice this is cut into parts of about this size, each of a new range."""
 
@@ -190,14 +192,14 @@ class Merge(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """See `Merge`."""
+    """`Merge.pieces` and `Merge.cuts`."""
 
     pieces: int
     cuts: Sequence[Key]
 
 
 def plan_cut(rows: int, cuts: Sequence[Key], limits: Limits = LIMITS) -> Cut:
-    """How so many rows that lie in no range are cut: those of a merge, or those that one checkpoint adds."""
+    """How `rows` rows that lie in no range are cut: those of a merge, or those that one checkpoint adds."""
     if rows < limits.split:
         return Cut(1, ())
     return Cut(1 if cuts else _pieces(rows, limits), cuts)
@@ -207,7 +209,7 @@ def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIM
     """The merges that a checkpoint with these parts, oldest first, does before it is written.
 
     A part is merged with the younger ones if it has no more rows than these together. So all merges together rewrite
-    each row a few times only, and there are few parts. Parts of large tables lie in ranges of keys, and each range is
+    each row a few times only, and there are few parts. Parts of large tables lie in ranges of keys. Each range is
     merged by itself, so that no checkpoint rewrites a large table as a whole.
     """
     commits = [part for part in parts if part.kind == "commits"]
@@ -233,7 +235,7 @@ def plan_merges(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIM
 
 
 def plan_cuts_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits = LIMITS) -> list[Merge]:
-    """The merge after which each part with files lies in one range. None if there are no cuts."""
+    """The merge after which each part with files lies in one range; empty if none is needed."""
     loose = [part for part in parts if part.kind == "files" and _range_of(part, cuts) is None]
     return [Merge(loose, _is_whole(loose, parts), cuts=cuts)] if cuts and loose else []
 
@@ -241,10 +243,10 @@ def plan_cuts_of_all(parts: Sequence[Part], cuts: Sequence[Key], limits: Limits 
 def plan_merges_of_forgotten(
     parts: Sequence[Part], cuts: Sequence[Key], forgetful: Collection[str], limits: Limits = LIMITS
 ) -> list[Merge]:
-    """Merges after which no part has rows of forgotten paths: after the merge of `plan_cuts_of_all`.
+    """The merges after which no part has rows of forgotten paths. The merge of `plan_cuts_of_all` must come first.
 
     `forgetful` names the parts with a row that is `gone`. Such a row and the rows that it hides have one key, and so
-    they lie in one range: ranges without such parts stay as they are.
+    they lie in one range. Ranges without such parts stay as they are.
     """
     ranged: dict[int | None, list[Part]] = {}
     for part in parts:
@@ -263,8 +265,8 @@ def plan_merges_of_forgotten(
 
 
 def tighten_cuts(parts: Sequence[Part], cuts: Sequence[Key]) -> list[Key]:
-    """The cuts, each moved up to the first key above it: then they name no key of a forgotten path only. Each part with
-    files lies in one range, as after the merge of `plan_cuts_of_all`."""
+    """The cuts, each moved up to the next key that a part begins with, so that no cut names a forgotten path. Each part
+    with files must lie in one range, as after the merge of `plan_cuts_of_all`."""
     firsts: dict[int, Key] = {}
     for part in parts:
         if part.kind == "files" and (where := _range_of(part, cuts)):

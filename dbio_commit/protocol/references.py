@@ -17,7 +17,7 @@ from dbio_commit.protocol.state import DataFile, live_among
 def refer(
     marker: CommitMarker, *, live: Sequence[DataFile], whole: Callable[[Collection[str]], Iterable[Decided]]
 ) -> CommitMarker:
-    """The marker with references instead of paths, to transactions of whose files none stays live.
+    """The marker with references instead of paths. Each refers to a transaction of which no file stays live.
 
     `whole` returns transactions with all of their paths.
     """
@@ -42,10 +42,10 @@ def refer(
 
 
 def resolve(commits: Sequence[Decided]) -> list[Decided]:
-    """The commits with paths instead of references: all that the transaction added and no earlier commit removed.
+    """The commits with paths instead of references: all paths that the transaction added and no earlier commit removed.
 
-    A reference to a transaction that is not among the commits stays. A state may have an overwrite, and not yet an
-    append of the last moments that it removes (PROTOCOL.md 8.1).
+    A reference to a transaction that is not among the commits stays. For example, a state may have an overwrite, and
+    not yet a recent append whose files it removes (PROTOCOL.md 8.1).
     """
     referring = sorted(
         (commit for commit in commits if commit.marker.removed_tids), key=lambda it: (_turn(it), it.modified, it.tid)
@@ -70,7 +70,7 @@ def resolve(commits: Sequence[Decided]) -> list[Decided]:
 def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[str, Sequence[Decided]]) -> Decided:
     marker, info = commit.marker, commit.marker.dbio_commit
     named = chain.from_iterable(added.get(tid, ()) for tid in dict.fromkeys(marker.removed_tids))
-    # Sorted: parts of a checkpoint keep no other order of them, and a stream may read them in several batches.
+    # Sorted: parts of a checkpoint keep no other order of these paths, and a stream may read them in several batches.
     found = sorted(path for path in named if not any(_is_before(other, commit) for other in removers.get(path, ())))
     left = [tid for tid in marker.removed_tids if tid not in added]
     version, tids = (REFERRING, left) if left else (VERSION, None)
@@ -80,7 +80,7 @@ def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[
 
 
 def _is_before(one: Decided, other: Decided) -> bool:
-    """In the order of their turns. DBIO's own writers take none."""
+    """Whether `one` came first: by turns, or else by time. DBIO's own writers take no turns."""
     if _turn(one) and _turn(other):
         return _turn(one) < _turn(other)
     return (one.modified, one.tid) < (other.modified, other.tid)

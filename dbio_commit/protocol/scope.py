@@ -1,4 +1,4 @@
-"""The two scopes: at the root of a table, or in each directory."""
+"""The two scopes of markers: at the root of a table, or in each directory."""
 
 from enum import StrEnum
 

@@ -21,16 +21,16 @@ MOST = 100
 """How many settings a table can have. Each commit marker repeats all of them."""
 
 MAX_NAME = 100
-"""Characters."""
+"""The most characters of a name."""
 
 MAX_TEXT = 4096
-"""Characters."""
+"""The most characters of a text."""
 
 PUBLISH = "publish"
 """The forms in which other tools find the table's files after each commit."""
 
 CHANGE_DATA = "change_data"
-"""Whether rewrites write change files, and how."""
+"""Whether rewrites write change files."""
 
 PROVENANCE = "provenance"
 """"off" if commits are not to record who made them. Without the setting, they do."""
@@ -45,7 +45,7 @@ CLUSTER_BY = "cluster_by"
 """The columns by whose values a compaction divides rows among files."""
 
 MOST_CLUSTER_COLUMNS = 4
-"""With so many columns, a condition on one of them still leaves out half of 16 files."""
+"""The most columns of CLUSTER_BY. With four, a condition on one still leaves out half of 16 files."""
 
 PARTITION_COLUMNS = "partition_columns"
 """The layout, if an overwrite has changed it; otherwise it is the descriptor's. Only such an overwrite sets it."""
@@ -55,7 +55,7 @@ Layout = tuple[str, ...]
 
 
 class Format(StrEnum):
-    """For which other tools a table is published."""
+    """The formats in which a table is published for other tools."""
 
     DELTA = "delta"
     """A Delta log, for tools that read Delta tables."""

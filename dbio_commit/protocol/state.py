@@ -47,24 +47,24 @@ def live_among(files: Sequence[DataFile], paths: Collection[str]) -> set[str]:
 
 
 def total_size(files: Sequence[DataFile]) -> int:
-    """In bytes, of all files whose size is known."""
+    """The size in bytes of all files whose size is known."""
     return files.size if isinstance(files, FilesInParts) else sum(max(file.size, 0) for file in files)
 
 
-Holds = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
-"""Whether a file may be wanted, by its partition, the recorded bounds of columns, and its number of rows."""
+MayMatch = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
+"""Whether a file may have wanted rows, by its partition, the recorded bounds of columns, and its number of rows."""
 
 
-HoldsInSome = Callable[[Mapping[str, ColumnBounds], Sequence[int | None]], bool]
-"""Whether one of several files may be wanted, by the recorded bounds of columns, and the numbers of rows."""
+MayMatchAny = Callable[[Mapping[str, ColumnBounds], Sequence[int | None]], bool]
+"""Whether one of several files may have wanted rows, by the recorded bounds of columns, and the numbers of rows."""
 
 TOGETHER = 256
-"""So many files are looked at together before each of them is: a clustered table has similar values in files whose
-names follow one another."""
+"""`MayMatchAny` decides for so many files before `MayMatch` does for each: in a clustered table, files whose names
+follow one another have similar values."""
 
 
 def in_slices(count: int) -> list[tuple[int, slice]]:
-    """The places of so many files, TOGETHER at once, each with the first of them."""
+    """Slices of the places of so many files, TOGETHER at once, each with its first place."""
     return [(start, slice(start, start + TOGETHER)) for start in range(0, count, TOGETHER)]
 
 
@@ -92,8 +92,8 @@ class FilesInParts(_Files):
         self,
         may: Callable[[Partition], bool],
         columns: Collection[str],
-        holds: Holds | None,
-        in_some: HoldsInSome | None = None,
+        holds: MayMatch | None,
+        in_some: MayMatchAny | None = None,
     ) -> "LiveFiles":
         """The files in partitions for which `may` is true, and for which `holds` is true, if it is given.
 
@@ -107,11 +107,11 @@ class FilesInParts(_Files):
 
     @abstractmethod
     def whole(self) -> "LiveFiles":
-        """All of them, in memory."""
+        """All live files, in memory."""
 
     @abstractmethod
     def arrow(self) -> Iterator[Any]:
-        """All of them as Arrow tables with the columns directory, name and size, some of them at a time.
+        """All live files as Arrow tables with the columns directory, name and size, some files at a time.
 
         Directories are a dictionary. The size is -1 if it is not known.
         """
@@ -126,16 +126,16 @@ class FilesInParts(_Files):
     @property
     @abstractmethod
     def unknown(self) -> int:
-        """How many have no known size."""
+        """How many files have no known size."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """In bytes, of all files whose size is known."""
+        """The size in bytes of all files whose size is known."""
 
 
 class LiveFiles(_Files):
-    """Live files, in the order of time.
+    """Live files in memory, in the order of their commits' times.
 
     Each `DataFile` is made when it is asked for, since a million of them take much memory. A caller that goes over them
     repeatedly should keep what it needs. Files of one directory share their `partition`.
@@ -169,7 +169,7 @@ class LiveFiles(_Files):
         number = range(len(self))[index]  # or IndexError
         place = bisect_right(self._ends, number)
         tid, paths, sizes = self._added[place]
-        i = number - self._ends[place]  # from the end
+        i = number - self._ends[place]  # negative: counted from the end
         return DataFile(paths[i], sizes[i], tid, self._partitions[paths[i].rpartition("/")[0]])
 
     @classmethod
@@ -213,7 +213,7 @@ class LiveFiles(_Files):
         return LiveFiles(whole, self._partitions)
 
     def outside(self, columns: tuple[str, ...]) -> DataFile | None:
-        """A path that is in no partition by these columns; None if there is none."""
+        """A file that is in no partition by these columns; None if there is none."""
         wrong = {directory for directory, partition in self._partitions.items() if tuple(partition) != columns}
         return next((file for file in self if file.path.rpartition("/")[0] in wrong), None) if wrong else None
 
@@ -228,7 +228,7 @@ class LiveFiles(_Files):
         ]
 
     def with_sizes(self, sizes: Mapping[str, int]) -> "LiveFiles":
-        """The same files, some of them with these sizes, which are given by path."""
+        """The same files, with the sizes that `sizes` gives by path."""
         return LiveFiles(
             [
                 Added(it.tid, it.paths, [sizes.get(path, size) for path, size in zip(it.paths, it.sizes, strict=True)])
@@ -252,8 +252,9 @@ def added_sizes(marker: CommitMarker) -> Sequence[int]:
 
 
 def live_files(commits: Iterable[Decided]) -> LiveFiles:
-    """All added files except the removed ones, in the order of time. A file that was added twice counts once."""
-    commits = [it for it in commits if it.marker.added or it.marker.removed]  # of a slice, most have no paths
+    """All added files except the removed ones, in the order of their commits' times. A file that was added twice counts
+    once."""
+    commits = [it for it in commits if it.marker.added or it.marker.removed]  # in a slice of a table, most have none
     commits.sort(key=itemgetter(0, 1))
     removed = {path for commit in commits for path in commit.marker.removed}
     added: list[Added] = []
@@ -275,7 +276,7 @@ def _is_each_once(added: Sequence[Added]) -> bool:
 
 
 def _only(added: Added, paths: Collection[str]) -> Added:
-    """The files of a transaction with only these paths, each once."""
+    """The files of a transaction that have these paths, each once."""
     kept = {path: size for path, size in zip(added.paths, added.sizes, strict=True) if path in paths}
     return Added(added.tid, list(kept), list(kept.values()))
 
@@ -299,19 +300,19 @@ def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_M
     Changes take turns, so that the highest turn is the last change. Writers of an earlier version record no settings,
     and so change none: for settings, the highest turn with recorded settings counts.
     """
-    told: list[tuple[int, CommitInfo | Metadata]] = [
+    recorded: list[tuple[int, CommitInfo | Metadata]] = [
         (info.schema_turn, info)
         for marker in markers
         if (info := marker.dbio_commit) and not marker.is_abort and info.schema_turn is not None
     ]
-    told.append((before.turn, before))
-    turn, last = max(told, key=itemgetter(0))
-    recorded_settings = (it for it in told if it[1].settings is not None)
+    recorded.append((before.turn, before))
+    turn, last = max(recorded, key=itemgetter(0))
+    recorded_settings = (it for it in recorded if it[1].settings is not None)
     _, change = max(recorded_settings, key=itemgetter(0), default=(0, NO_METADATA))
     return Metadata(last.schema if isinstance(last, Metadata) else last.table_schema, turn, change.settings)
 
 
 def known_layouts(markers: Iterable[CommitMarker], first: Sequence[str], *, before: Metadata) -> frozenset[Layout]:
     """The layouts that a table has, and had. `first` is the descriptor's, `before` the one in a checkpoint."""
-    told = (info.settings for marker in markers if (info := marker.dbio_commit) and info.settings)
-    return frozenset({tuple(first), layout_of(before.settings, first), *(layout_of(it, first) for it in told)})
+    changed = (info.settings for marker in markers if (info := marker.dbio_commit) and info.settings)
+    return frozenset({tuple(first), layout_of(before.settings, first), *(layout_of(it, first) for it in changed)})

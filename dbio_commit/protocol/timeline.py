@@ -1,6 +1,7 @@
-"""The commits of a history by their times, and which of them a reader has had. Pure.
+"""The commits of a history by their times, and which of them a stream has read. Pure.
 
-A timeline is made once for a history. After that, no answer takes longer for more commits that were had, or are left.
+A timeline is made once for a history. After that, most answers take the same time, however many commits were read or
+are left.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +14,7 @@ from dbio_commit.protocol.commits import Decided
 
 
 class Timeline:
-    """Commits have a place in the order of the history, and a rank in the order of their times."""
+    """Each commit has a *place* in the order of the history, and a *rank* in the order of times."""
 
     def __init__(self, commits: Sequence[Decided]) -> None:
         self.commits = commits
@@ -32,7 +33,7 @@ class Timeline:
         """For each rank: the last place of a commit that has a lower one."""
 
     def until(self, time: datetime, tids: Iterable[str] = ()) -> "Had":
-        """The commits until this time, and those with these tids, as far as there are such."""
+        """The commits until this time, inclusive, and those with these tids, if the history has them."""
         oldest = bisect_right(self.times, time)
         known = (tid for tid in tids if tid in self.places)
         return Had.of(self, oldest, {tid for tid in known if self.rank(tid) >= oldest})
@@ -62,11 +63,11 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Had:
-    """Some commits of a timeline: the oldest, and a few others."""
+    """The commits that a stream has read: the oldest of a timeline, and a few others."""
 
     timeline: Timeline
     oldest: int
-    """All commits with a lower rank. The one with this rank is not among them."""
+    """All commits with a rank below this one are among them."""
     more: Set[str] = frozenset()
     """The tids of the others."""
 
@@ -86,29 +87,29 @@ class Had:
         return commit.tid in self.more or self.timeline.rank(commit.tid) < self.oldest
 
     def plus(self, commits: Iterable[Decided]) -> "Had":
-        """These commits, too."""
+        """The same, with these commits added."""
         return Had.of(self.timeline, self.oldest, self.more | {it.tid for it in commits if not self.has(it)})
 
     def commits(self) -> list[Decided]:
-        """All of them, in the order of the history. Takes longer for more."""
+        """These commits, in the order of the history. Takes longer for more."""
         return [commit for commit in self.timeline.commits if self.has(commit)]
 
     def newest(self) -> datetime | None:
-        """The latest time; None if there is no commit."""
+        """The latest time of these commits; None without any."""
         return max(self.later_times(), default=self.timeline.times[self.oldest - 1] if self.oldest else None)
 
     def later_times(self) -> list[datetime]:
-        """The times of those that are not among the oldest, in order."""
+        """The times of the commits in `more`, ascending."""
         return sorted(self.timeline.times[self.timeline.rank(tid)] for tid in self.more)
 
     def last_place(self) -> int:
-        """The place of the last one in the order of the history; -1 if there is none."""
+        """The place of the last of these commits in the order of the history; -1 if there is none."""
         return max(self.timeline.last[self.oldest], *(self.timeline.places[tid] for tid in self.more), -1)
 
     # --- the others -----------------------------------------------------------------------------------------------
 
     def rest(self) -> Iterator[Decided]:
-        """The other commits, in the order of the history."""
+        """The commits that were not read, in the order of the history."""
         commits = self.timeline.commits
         others = (commits[place] for place in range(self.timeline.first[self.oldest], len(commits)))
         return (commit for commit in others if not self.has(commit))
@@ -117,7 +118,7 @@ class Had:
         return len(self.timeline.commits) - len(self)
 
     def rest_since(self) -> datetime | None:
-        """The earliest time of the other commits; None if there is none."""
+        """The earliest time of the commits that were not read; None without any."""
         timeline = self.timeline
         others = (timeline.commits[timeline.order[rank]] for rank in range(self.oldest, len(timeline.order)))
         return next((it.modified for it in others if it.tid not in self.more), None)

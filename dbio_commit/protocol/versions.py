@@ -38,8 +38,7 @@ _ID_BYTES = 120
 """Bytes of an application besides its id, which a checkpoint has twice: three numbers, and the names of keys."""
 
 VersionOutcome = Literal["new", "committed", "passed", "unknown"]
-"""What happens to a version: it is to be committed, was committed, is lower than one that counted up, or is not known.
-"""
+"""Whether a version is to be committed, was committed, is lower than one that counted up, or is not known."""
 
 
 class Versions(Body, frozen=True, kw_only=True):

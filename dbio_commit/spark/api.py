@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
-from dbio_commit.base.options import Compression, Mode, check_replaced, plain_mode
+from dbio_commit.base.options import Mode, check_replaced, plain_mode
 from dbio_commit.base.packages import is_of, needs
 from dbio_commit.commit.begin import look
 from dbio_commit.commit.options import (
@@ -28,6 +28,14 @@ from dbio_commit.commit.options import (
     takes_options,
 )
 from dbio_commit.commit.write.clauses import UPSERT, Clause, check_clauses, refuse_unknown
+from dbio_commit.commit.write.options import (
+    StreamKeywords,
+    WriteKeywords,
+    checked,
+    no_commit,
+    takes_write_options,
+    with_retries,
+)
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.maintenance.compact.options import TARGET_BYTES, CompactOptions, column_names
@@ -44,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from dbio_commit.data.terms import Where
+    from dbio_commit.data.conditions.terms import Where
     from dbio_commit.maintenance.erase.report import EraseReport
     from dbio_commit.spark.read.states import Reads
     from dbio_commit.spark.rewrite.base import Rewrite
@@ -82,7 +90,7 @@ def _is_session(value: object) -> bool:
     return is_of("pyspark", value) and any(kind.__name__ == "SparkSession" for kind in type(value).__mro__)
 
 
-@takes_options
+@takes_write_options
 def write(
     df: Any,
     path: Path,
@@ -90,12 +98,8 @@ def write(
     partition_by: str | Sequence[str] | None = None,
     *,
     replace_where: "Where | None" = None,
-    compression: Compression = "snappy",
-    max_records_per_file: int = 0,
-    target_file_size: int | None = None,
-    merge_schema: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    **commit: Unpack[CommitKeywords],
+    **options: Unpack[WriteKeywords],
 ) -> Commit:
     """Writes the DataFrame as one atomic transaction, and returns its commit.
 
@@ -109,19 +113,13 @@ def write(
       changes them ([] for none). Such a commit takes a minute more, and aborts every pending transaction.
     - `replace_where`: a condition in Spark's SQL. With mode "overwrite", only rows for which it holds are replaced. It
       must hold for all rows of the data. Without Spark, it is as in `Table.delete`, in SQL or as a list.
-    - `compression`: "snappy", "zstd", "gzip" or "none", of the Parquet files.
-    - `max_records_per_file`: the most rows in a file; 0 is no limit.
-    - `target_file_size`: in bytes. The rows are shuffled, so that the files are about so large; a partition with less
-      gets one file.
-    - `merge_schema`: the data may bring new columns and fields and wider types, and may lack columns, which are then
-      null. Without it, the data must have the table's columns; narrower types are cast.
     - `storage_options`: options of fsspec for the store, instead of the session's settings. Without a session, what
       they leave out comes from the environment.
 
     If rows of the DataFrame are read from the table itself, as it is now, and the mode replaces rows, nothing is
     committed if others have changed the table since: make the DataFrame again. `retries` does not help then.
 
-    Options of the commit: `CommitKeywords`.
+    Options of the files and of the commit: `WriteKeywords`.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
     than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:
@@ -134,19 +132,8 @@ def write(
     if _is_session(df):
         raise InvalidInputError("dbio.write takes no Spark session: dbio.write(df, path)")
     if not is_of("pyspark", df):
-        return Table(path, storage_options).write(
-            df,
-            mode,
-            partition_by,
-            replace_where=replace_where,
-            compression=compression,
-            max_records_per_file=max_records_per_file,
-            target_file_size=target_file_size,
-            merge_schema=merge_schema,
-            **commit,
-        )
+        return Table(path, storage_options).write(df, mode, partition_by, replace_where=replace_where, **options)
     with needs("dbio.write", extra="spark"):
-        from dbio_commit.commit.write.options import WriteOptions, no_commit
         from dbio_commit.spark.rewrite.frame import write_frame
         from dbio_commit.spark.session.conf import open_table
 
@@ -157,13 +144,7 @@ def write(
             f"replace_where={replace_where!r:.100} is no text: for a DataFrame of PySpark, give Spark's SQL"
         )
     mode = plain_mode(mode)
-    options = WriteOptions(
-        compression=compression,
-        max_records_per_file=max_records_per_file,
-        merge_schema=merge_schema,
-        target_file_size=target_file_size,
-    )
-    beside = CommitOptions(**commit)
+    files, commit = checked(options)
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
 
@@ -174,8 +155,8 @@ def write(
                 table,
                 mode=mode,
                 partition_by=partition_by,
-                options=options,
-                commit=beside,
+                options=files,
+                commit=commit,
                 replaced=replace_where,
             )
     except TableExistsError:
@@ -348,7 +329,6 @@ def constrain(
         dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "true"})
     """
     with needs("dbio.constrain", extra="spark"):
-        from dbio_commit.commit.write.options import with_retries
         from dbio_commit.spark.session.conf import open_table
         from dbio_commit.spark.write.constraints import constrain as change_constraints
 
@@ -422,7 +402,7 @@ def read_together(
         return [scan(spark, *it, is_now=as_of is None) for it in zip(tables, found, strict=True)]
 
 
-@takes_options
+@takes_write_options
 def write_stream(
     df: "DataFrame",
     path: Path,
@@ -433,11 +413,8 @@ def write_stream(
     *,
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
-    compression: Compression = "snappy",
-    max_records_per_file: int = 0,
-    merge_schema: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    **note: Unpack[NoteKeywords],
+    **given: Unpack[StreamKeywords],
 ) -> "StreamingQuery":
     """Writes the stream to the table, each batch as one transaction, exactly once, and returns the query.
 
@@ -448,9 +425,9 @@ def write_stream(
     - `app_id`: the name of the stream in the table; by default the query id in the checkpoint.
     - `trigger`: what `DataStreamWriter.trigger` takes, such as {"availableNow": True}.
     - `name`: the name of the query in Spark.
-    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema` and `storage_options` are as in `write`.
+    - `partition_by` and `storage_options` are as in `write`.
 
-    Options of the commit: `NoteKeywords`.
+    Options of the files and of the commits: `StreamKeywords`.
 
     Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError before Spark 4.1. What a batch raises ends
     the query.
@@ -458,7 +435,6 @@ def write_stream(
         dbio.write_stream(clicks, "s3://lake/clicks", "s3://lake/checkpoints/clicks").awaitTermination()
     """
     with needs("dbio.write_stream", extra="spark"):
-        from dbio_commit.commit.write.options import WriteOptions
         from dbio_commit.spark import feed as streaming
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.transfer.batches import Packing, arrow_batches, pack
@@ -472,7 +448,7 @@ def write_stream(
         )
     if mode not in _MODES:
         raise InvalidInputError(f"mode {mode!r} is neither 'append' nor 'complete'")
-    commit = CommitOptions(**note)
+    files, commit = checked(given)
     streaming.require_sink(os.fspath(path))
     from dbio_commit.spark.datasource import DbioDataSource, register_source  # needs Spark 4.0
 
@@ -481,18 +457,17 @@ def write_stream(
     table = open_table(spark, path, storage_options)
     rows, settings = df, look(table.store, table.clock).metadata.settings
     if Constraints.of(settings):
-        files = WriteOptions(merge_schema=merge_schema)
         plan = plan_write(table, df.schema, mode=_MODES[mode], partition_by=partition_by, options=files, commit=commit)
         rows = rows_to_write(df, plan)
     frame, packing = pack(rows, None if rows is df else settings)
     options: dict[str, Any] = {
         **({} if partition_by is None else {"partitionBy": ",".join(check_partition_columns(partition_by))}),
-        "compression": compression,
-        "maxRecordsPerFile": max_records_per_file,
-        "mergeSchema": merge_schema,
+        "compression": files.compression,
+        "maxRecordsPerFile": files.max_records_per_file,
+        "mergeSchema": files.merge_schema,
         Packing.OPTION: packing.to_option(),
         **({"txnAppId": app_id} if app_id is not None else {}),
-        **note_texts(note),
+        **note_texts(commit.note(None)),
         **_secret(storage_options),
     }
     writer = frame.writeStream.format("dbio").outputMode(mode).options(**options)

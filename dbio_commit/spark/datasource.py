@@ -1,7 +1,7 @@
-"""The data source "dbio": what `df.write.format("dbio")` and `spark.read.format("dbio")` call.
+"""The data source "dbio", for `df.write.format("dbio")` and `spark.read.format("dbio")`.
 
-It hands writes to `write.plan` and reads to `read.scan`. Spark calls each method in another process: what one method
-knows reaches the next one only by pickle.
+`write.plan` plans its writes, and `read.scan` reads its files. Spark calls each method in another process, and passes
+objects from one to the next by pickle.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -23,10 +23,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.options import Compression, Mode
+from dbio_commit.base.options import Mode
 from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.options import BEGIN_OPTIONS, CommitOptions, begin_options, note_options
-from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option
+from dbio_commit.commit.write.options import flag_option, write_options
 from dbio_commit.feed.follow import Follower
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
@@ -100,7 +100,7 @@ class DbioDataSource(DataSource):
         return "dbio"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the table, which has the options of its own store, and not the class with those of all stores."""
+        """Pickles the table with the options of its own store, and not the class with the settings of all stores."""
         own = {"_table": self._table, "settings": StoreSettings(withheld=self.settings.withheld)}
         left = {name: value for name, value in self.__dict__.items() if name != "_snapshot"}  # it has all commits
         return _restored, (self.plain or type(self), {**left, **own})
@@ -187,11 +187,7 @@ class DbioDataSource(DataSource):
         return DbioStreamWriter(self._table, plan, app_id=app_id, overwrite=overwrite, packing=packing)
 
     def _plan(self, schema: StructType, mode: Mode, commit: CommitOptions) -> WritePlan:
-        options = WriteOptions(
-            compression=cast(Compression, self.options.get("compression", "snappy")),
-            max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
-            merge_schema=flag_option(self.options, "mergeSchema"),
-        )
+        options = write_options(self.options)
         text = self.options.get("partitionBy")
         columns = None if text is None else [column.strip() for column in text.split(",") if column.strip()]
         if columns == []:
@@ -222,12 +218,12 @@ class DbioDataSource(DataSource):
 
     @property
     def _end(self) -> datetime | str | None:
-        """The end of the changes to read; None is now."""
+        """The end of the changes to read, a time or a tid; None is now."""
         return feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
 
     @cached_property
     def _planned(self) -> "_Planned":
-        """Read once: it is pickled with this object, from the planning of the schema to the planning of the read."""
+        """What a read needs, taken from the snapshot once. Spark pickles it between `schema` and `reader`."""
         return _Planned(self._snapshot.schema, () if self._reads_changes else self._snapshot.files)
 
     @cached_property
@@ -243,7 +239,7 @@ class DbioDataSource(DataSource):
             )
 
     def _needless(self, overwrite: bool) -> set[str]:
-        """Options of other formats that say what dbio does anyway."""
+        """Options of other formats that ask for what dbio does anyway."""
         takes_columns = self._mode(overwrite) == "overwrite" and flag_option(self.options, "overwriteSchema")
         return {"overwriteschema"} if takes_columns else set()
 
@@ -252,7 +248,7 @@ class DbioDataSource(DataSource):
         return "append" if not overwrite else "overwrite_partitions" if dynamic else "overwrite"
 
     def _one_of(self, name: str, values: Sequence[str]) -> str:
-        """The option's value, in any case; the first of the values if the option is not given."""
+        """The option's value in lower case; the first of `values` if the option is not given."""
         text = self.options.get(name, values[0])
         if text.lower() not in values:
             raise InvalidInputError(f"option {name} is {text!r}, not one of {', '.join(values)}")
@@ -260,7 +256,7 @@ class DbioDataSource(DataSource):
 
 
 class ChangedFiles(DbioDataSource):
-    """A stream of the names of files, one in each row, for `for_each_batch`. Its options are those of other streams."""
+    """A stream for `for_each_batch`: each row is a `DataFile` as JSON. The options are those of other streams."""
 
     @classmethod
     def name(cls) -> str:
@@ -278,12 +274,12 @@ class ChangedFiles(DbioDataSource):
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """What a read needs of the snapshot with which it was planned."""
+    """What a read needs of its snapshot."""
 
     columns: Mapping[str, Any] | None
-    """The recorded ones, as Spark's JSON."""
+    """The recorded columns, as Spark's JSON."""
     files: Sequence[DataFile]
-    """The live files; () of a read of changes."""
+    """The live files; () for a read of changes."""
 
 
 def _restored(kind: type[DbioDataSource], state: dict[str, Any]) -> DbioDataSource:
@@ -326,7 +322,7 @@ class _Group(InputPartition):
 
 
 class DbioReader(Travels, DataSourceReader):
-    """Reads a snapshot in Python workers. It must not define `pushFilters`, whose answer Spark shares among queries."""
+    """Reads files in Python workers. Has no `pushFilters`, because Spark would share its answer among queries."""
 
     def __init__(self, spec: ReadSpec, files: Sequence[DataFile]) -> None:
         self._spec, self._files = spec, files

@@ -1,4 +1,4 @@
-"""Looks at what Spark would use on this machine, for `dbio doctor`. Starts no session."""
+"""Checks the Java and the Python that Spark would use on this machine, for `dbio doctor`. Starts no session."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from dbio_commit.spark.versions import SPARK
 
 
 def look_at_spark(environ: Mapping[str, str] = os.environ) -> list[Finding]:
-    """PySpark, Java, and the Python of Spark's workers, as far as this machine decides about them."""
+    """Checks PySpark, Java, and the Python of Spark's workers, as far as this machine decides about them."""
     return [ok("spark", f"PySpark {SPARK}"), _java(environ), _workers(environ)]
 
 

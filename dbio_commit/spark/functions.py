@@ -1,4 +1,4 @@
-"""The table functions `dbio_files` and `dbio_history`; and how classes that Spark pickles get a session's settings."""
+"""The table functions `dbio_files` and `dbio_history`, and classes that carry a session's settings to workers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ def register_functions(spark: SparkSession) -> None:
 
 
 def with_settings(kind: type[_Kind], settings: StoreSettings) -> type[_Kind]:
-    """The class as it is registered: pickled whole, settings included."""
+    """A subclass to register, which has these settings. Spark pickles the class itself, and so the settings."""
     return type(kind.__name__, (kind,), {"settings": settings, "plain": kind})
 
 

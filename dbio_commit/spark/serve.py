@@ -26,18 +26,18 @@ _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService"
 _THRIFT = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 _TOKEN, _TOKEN_VARIABLE = "spark.connect.authenticate.token", "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _HIVE = ("spark.hadoop.hive.server2.", "spark.hive.server2.")
-"""How settings of Hive's server begin. Spark takes the second if both are given."""
+"""Prefixes of the settings of Hive's server. Spark takes the second if both are given."""
 _ELSEWHERE = (
     *("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"),
     *("HIVE_SERVER2_TRANSPORT_MODE", "HIVE_SERVER2_THRIFT_HTTP_PORT"),
 )
-"""Variables of the environment that win over Hive's settings of where it listens."""
+"""Environment variables that override Hive's settings for where the server listens."""
 _LOCAL_MASTER = re.compile(r"local(?:\[.*\])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Where a server listens, and what its session has."""
+    """Where a server listens, and the roots and settings of its session."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class ServeOptions:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Those of Spark, by which its servers know where to listen, and those that were given."""
+        """The session's settings: `conf`, and those that make Spark's server listen at the address."""
         if self.thrift:
             hive = {"transport.mode": "binary", "thrift.bind.host": self.host, "thrift.port": str(self.port)}
             return {**self.conf, **{start + name: text for start in _HIVE for name, text in hive.items()}}
@@ -69,7 +69,7 @@ class ServeOptions:
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines can connect, and nothing asks who they are."""
+        """Whether other machines can connect without authentication."""
         if self.thrift:
             asks = self._of_hive("authentication", "NONE").upper() not in ("NONE", "NOSASL")
         else:
@@ -81,7 +81,7 @@ class ServeOptions:
         return next((self.conf[it + name] for it in reversed(_HIVE) if it + name in self.conf), default)
 
     def check(self) -> None:
-        """Raises InvalidInputError and UnsupportedStoreError, before Spark is started."""
+        """Checks the options before Spark starts. Raises InvalidInputError and UnsupportedStoreError."""
         if not (self.thrift or SERVES_CONNECT):
             raise UnsupportedStoreError(
                 f"this is Spark {SPARK}, whose server of Spark Connect would listen on all addresses, and ask nobody "
@@ -110,7 +110,7 @@ class ServeOptions:
 
 
 class Server:
-    """A server that runs, in the JVM of this process."""
+    """A running server, in the JVM of this process."""
 
     def __init__(self, options: ServeOptions) -> None:
         """Starts Spark and the server. Raises InvalidInputError, and UnsupportedStoreError if Spark cannot."""
@@ -167,8 +167,10 @@ class Server:
 
 
 def _own_ports(options: ServeOptions) -> dict[str, str]:
-    """Settings by which the driver's own ports, too, are closed to other machines, if only this machine may connect and
-    the executors are in the driver. Spark asks nobody who connects to these ports who they are."""
+    """Settings that close the driver's own ports, which need no authentication, to other machines, too.
+
+    Empty unless only this machine may connect and the executors are in the driver.
+    """
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll([*options.settings.items()]))
     master = options.conf.get("spark.master") or SparkConf().get("spark.master", None) or "local[*]"
     if not (options.is_on_loopback and _LOCAL_MASTER.fullmatch(master)):

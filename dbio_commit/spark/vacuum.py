@@ -1,4 +1,4 @@
-"""A vacuum on Spark's executors: they list and delete. A call without a session does not import this module."""
+"""Lists and deletes files of a vacuum on Spark's executors. A vacuum without a session does not import this module."""
 
 import pickle
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ _R = TypeVar("_R")
 
 
 def on_executors(spark: SparkSession) -> Spread:
-    """Calls a function for each item on the executors of the session. Items and results travel by pickle."""
+    """A function that calls another one for each item, on the session's executors. Items and results are pickled."""
     return partial(_on_executors, spark)
 
 
@@ -36,4 +36,4 @@ def _on_executors(spark: SparkSession, function: Callable[[_T], _R], items: Sequ
 
 
 _TASKS = 200
-"""The most tasks: more would only wait for one another."""
+"""At most so many tasks: more would only wait for one another."""

@@ -1,7 +1,7 @@
-"""What differs between versions of Spark, of its Scala, and of PyArrow: capabilities by name, and conversions.
+"""Hides the differences between versions of Spark, Scala and PyArrow: names capabilities, and has replacements.
 
-The rest of the package is written for the newest Spark, and asks here for what an older one lacks or calls otherwise.
-No other module compares versions, and none imports what an older PySpark lacks before it is needed.
+The rest of the package is written for the newest Spark, and calls this module for what older versions lack or name
+otherwise. No other module compares versions. A name that an older PySpark lacks is imported only when it is needed.
 """
 
 import re
@@ -21,13 +21,13 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import UnsupportedStoreError
 
 SPARK: str = pyspark.__version__
-"""The version of PySpark, for texts."""
+"""The version of PySpark, for messages."""
 
 _SPARK = tuple(int(part) for part in SPARK.split(".")[:2])
 _IS_4 = _SPARK >= (4, 0)
 
 HAS_DATA_SOURCES = _IS_4
-"""Whether a data source can be in Python, as `format("dbio")` is."""
+"""Whether Spark takes data sources in Python, such as `format("dbio")`."""
 HAS_STREAM_SINKS = _SPARK >= (4, 1)
 """Whether Spark passes Arrow batches to a stream sink in Python."""
 HAS_STREAM_SOURCES = _SPARK >= (4, 2)
@@ -54,7 +54,7 @@ def error_condition(error: PySparkException) -> str | None:
     """Spark's name for the kind of error, such as "PATH_NOT_FOUND"."""
     if _IS_4:
         return error.getCondition()
-    in_text = re.match(r"\[([\w.]+)\]", str(error))  # over Connect, that is the only place
+    in_text = re.match(r"\[([\w.]+)\]", str(error))  # over Connect, only the text has it
     return error.getErrorClass() or (in_text[1] if in_text else None)
 
 
@@ -70,10 +70,10 @@ def all_settings(spark: SparkSession) -> Mapping[str, str]:
 
 
 def read_texts_as(spark: SparkSession) -> None:
-    """From now on, texts in SQL are read in this thread under the settings of the session.
+    """From now on, Spark parses texts in SQL in this thread with the settings of the session.
 
-    Since 4.0 that is so anyway. Before, `functions.expr` reads a text under the settings of the session that is active
-    in the thread, or under Spark's defaults if none is: another session can be, or none in a new thread.
+    Spark 4.0 and later do so anyway. Before 4.0, `functions.expr` uses the settings of the thread's active session,
+    which may be another one. In a new thread no session is active, and Spark's defaults apply.
     """
     if not _IS_4 and hasattr(spark, "_jsparkSession"):
         sessions: Any = getattr(spark._jvm, "org.apache.spark.sql.SparkSession")
@@ -110,7 +110,7 @@ def rebalanced(df: DataFrame, columns: Sequence[str]) -> DataFrame:
     """The rows with the hint REBALANCE by these columns, whose names are quoted."""
     if _IS_4 or not isinstance(df, DataFrame):
         return df.hint("rebalance", *columns)
-    classic: Any = df  # whose `hint` makes of a name a text, before 4.0
+    classic: Any = df  # before 4.0, its `hint` turns a name into a text
     expressions = [expression_of(df.sparkSession, f.col(column)) for column in columns]
     made: Any = DataFrame
     found: DataFrame = made(classic._jdf.hint("rebalance", classic._jseq(expressions)), df.sparkSession)
@@ -126,7 +126,7 @@ def require_merge(source: DataFrame) -> None:
 
 
 def local_checkpoint(rows: DataFrame, copies: int) -> DataFrame:
-    """The rows, which executors keep from now on. Before 4.0, one executor keeps each of them."""
+    """The rows, computed now, each kept by so many executors. Before 4.0, one executor keeps each row."""
     return (
         rows.localCheckpoint(storageLevel=StorageLevel(True, True, False, True, copies))
         if _IS_4
@@ -138,7 +138,7 @@ def local_checkpoint(rows: DataFrame, copies: int) -> DataFrame:
 
 
 def column_of(spark: SparkSession, expression: Any) -> Column:
-    """The column of an expression in the JVM."""
+    """A column of PySpark with an expression of the JVM."""
     jvm: Any = spark._jvm
     if not _IS_4:
         of_java: Any = Column
@@ -150,7 +150,7 @@ def column_of(spark: SparkSession, expression: Any) -> Column:
 
 
 def expression_of(spark: SparkSession, column: Any) -> Any:
-    """The expression in the JVM of a column."""
+    """The JVM's expression of a column."""
     jvm: Any = spark._jvm
     if not _IS_4:
         return column._jc.expr()
@@ -185,7 +185,7 @@ def as_java(jvm: Any, collection: Any) -> Any:
 
 
 def java_source(jvm: Any, text: str) -> str:
-    """A Java source of this package, as the JVM can compile it: the sources are written for Scala 2.13 and Spark 4."""
+    """A Java source of this package, which is written for Scala 2.13 and Spark 4, adapted to those of the JVM."""
     if scala_version(jvm) == "2.12":
         for there, here in _IN_SCALA_2_12:
             text = re.sub(there, here, text)
@@ -201,7 +201,7 @@ def java_source(jvm: Any, text: str) -> str:
 
 
 def _lines(text: str) -> str:
-    """As many empty lines, so that an error of the compiler names the right line."""
+    """As many empty lines as the text has, so that errors of the compiler name the right line."""
     return "\n" * text.count("\n")
 
 
@@ -215,12 +215,12 @@ _IN_SCALA_2_12: Sequence[tuple[str, str]] = (
 """Scala 2.12 has other names for the collections that Spark's methods take and return."""
 
 _SINCE = re.compile(r"^ *// since ([\w.]+):\n(.*?)^ *// end\n", re.DOTALL | re.MULTILINE)
-"""A part of a source that only a Spark with this class compiles."""
+"""A part of a source that is compiled only if Spark has the named class."""
 _PROCEDURES = "org.apache.spark.sql.connector.catalog.procedures"
-"""CALL is there since 4.0. Before, the classes that use this package are empty."""
+"""Spark's package for CALL, since 4.0. Before, classes of dbio that use it are compiled empty."""
 
 _FREE = "rows.batch.closeIfFreeable();"
-"""Before 3.5.4, batches have no such method, and Spark lets go of none."""
+"""Left out before Spark 3.5.4, which frees no batches and has no such method."""
 
 
 def _has_method(jvm: Any, name: str, method: str) -> bool:

@@ -1,8 +1,7 @@
 """Stores: where the objects of a table are, on a disk, S3, Azure or Google Cloud, behind one contract.
 
-`contract` is what every store guarantees. `local`, `s3`, `azure` and `gcs` implement it, with the calls that were
-measured to be right (docs/STORES.md). `testing.MemoryStore` implements it for tests. A store does not know what its
-objects mean.
+`contract` is what every store guarantees. `local`, `s3`, `azure` and `gcs` implement it by calls whose guarantees were
+tested (docs/STORES.md). `testing.MemoryStore` implements it for tests. A store does not know what its objects mean.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Azure Blob Storage and Data Lake Storage."""
+"""The store on Azure Blob Storage and Data Lake Storage."""
 
 import os
 import re
@@ -38,7 +38,7 @@ _FINAL_DOTS = re.compile(r"\.+(?=/|$)")
 class AzureStore(FsspecStore):
     """`put_if_absent` is one PUT with If-None-Match: *. adlfs has the credentials.
 
-    The calls are the SDK's: adlfs's listing adds a HEAD for every blob, and its deletion of many hides errors.
+    Requests are made with the SDK: adlfs sends a HEAD for every listed blob, and hides errors when it deletes many.
     """
 
     delete_batch: ClassVar[int] = 256  # the service's limit
@@ -54,7 +54,7 @@ class AzureStore(FsspecStore):
         return f"az:{without_user(self.fs.service_client.primary_hostname)}:{self._container}"
 
     def connect(self) -> Any:
-        # Older versions use no credentials of the environment, and no identity, without this.
+        # Without this, older versions of adlfs use neither credentials of the environment nor an identity.
         anonymous = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
         options = {**anonymous, **_with_named_key(self.storage_options), "use_listings_cache": False}
         fs = AzureBlobFileSystem(**options)
@@ -79,7 +79,7 @@ class AzureStore(FsspecStore):
         return self._list(under, self.prefix_of(under), flat=True).entries
 
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
-        """One listing of all objects whose names start as the names of all these directories do: pass `neighbours`."""
+        """One listing of all objects below the common prefix of these directories: pass a group of `neighbours`."""
         if len(directories) < 2:
             return super().list_below(directories)
         start = common_start([self.prefix_of(directory) for directory in directories])
@@ -141,7 +141,7 @@ class AzureStore(FsspecStore):
         return self._run("read", path, download)
 
     def get_tail(self, path: str, length: int) -> Tail:
-        """A first request, for the beginning, also returns the size. It has all of a small blob."""
+        """The first request, for the beginning, also returns the size. Its answer has all of a small blob."""
 
         async def download(start: int) -> Tail:
             try:
@@ -193,7 +193,8 @@ class AzureStore(FsspecStore):
             return True
 
     def delete_together(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        """One request. If it left any blob, all are deleted singly, since only single requests show which remain.
+        """Sends one request. If that left any blob, all are deleted singly, since only single requests show which
+        remain.
 
         The SDK assigns the answers to the blobs by position, and does not repeat what a busy service refused.
         """
@@ -266,7 +267,7 @@ class AzureStore(FsspecStore):
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, AzureError):
-            error = error.__cause__  # adlfs, when it uploads
+            error = error.__cause__  # adlfs raises it when it uploads
         message = self.failure(action, path, error)
         if isinstance(error, FileNotFoundError | ResourceNotFoundError):
             if getattr(error, "error_code", None) == "ContainerNotFound":
@@ -288,7 +289,7 @@ class AzureStore(FsspecStore):
             )
         if isinstance(error, OSError | AzureError | TimeoutError):
             return StoreError(f"{message}; check the service and the network, then try again")
-        if isinstance(error, ValueError) and not self._fs:  # adlfs, when it connects
+        if isinstance(error, ValueError) and not self._fs:  # adlfs raises it when it connects
             return AccessDeniedError(f"{message}; give account_name and a credential, or a connection string")
         return None
 

@@ -1,4 +1,4 @@
-"""Copies of blobs within a storage account of Azure: Copy Blob, which may go on after the service has answered.
+"""Copies blobs within a storage account of Azure by Copy Blob, which may continue after the service has answered.
 
 A blob whose copy is pending may already show its final size. So only the status of a copy proves that it is whole.
 """
@@ -27,9 +27,9 @@ _TAKEN = ("BlobAlreadyExists", "PendingCopyOperation", "ConditionNotMet", "Targe
 async def copy_blob(url: str, blob: Any) -> bool:
     """Copies the blob of this URL, and returns when the copy is whole. False if another blob is there.
 
-    A blob that exists is never replaced: one that others have found whole does not become a pending one. A copy of the
-    same source that is already there, such as that of a request whose answer was lost, is waited for. Raises the SDK's
-    errors, and OSError for a copy that fails or stands still; then there is no blob.
+    An existing blob is never replaced, so a whole blob never becomes a pending one. If a copy of the same source is
+    already there, for example of a request whose answer was lost, the call waits for it. Raises the SDK's errors, and
+    OSError for a copy that fails or stands still; then there is no blob.
     """
     try:
         begun = await blob.start_copy_from_url(url, match_condition=MatchConditions.IfMissing)
@@ -77,9 +77,9 @@ async def _wait(blob: Any, copy_id: str) -> None:
 
 
 async def _give_up(blob: Any, copy_id: str) -> bool:
-    """Aborts the copy, and deletes what an aborted one leaves. True if the copy has succeeded meanwhile.
+    """Aborts the copy, and deletes the blob that an aborted copy leaves. True if the copy has succeeded meanwhile.
 
-    One that has succeeded stays: another process may already count on it.
+    A copy that has succeeded stays: another process may already use it.
     """
     with suppress(ResourceExistsError):  # it is not pending any more
         await blob.abort_copy(copy_id)
@@ -93,7 +93,7 @@ async def _give_up(blob: Any, copy_id: str) -> bool:
 
 
 async def abort_pending(blob: Any) -> None:
-    """Aborts a copy to this blob that an interrupted process has left: until then, the blob cannot be changed."""
+    """Aborts a pending copy that an interrupted process has left: until then, the blob cannot be changed."""
     found = (await blob.get_blob_properties()).copy
     if found.status == "pending":
         with suppress(ResourceExistsError):

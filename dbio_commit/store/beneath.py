@@ -56,15 +56,15 @@ class Descent:
 
     descriptors: list[int]
     gained: list[int]
-    """Those in which a directory was made."""
+    """The open directories in which a directory was made."""
 
     @property
     def here(self) -> int:
-        """The last one."""
+        """The deepest open directory."""
         return self.descriptors[-1]
 
     def sync(self) -> None:
-        """From now on, the directories that were made on the way, and what lies here, survive a power cut."""
+        """Makes the new directories on the way, and the entries of the deepest one, survive a power cut."""
         for descriptor in reversed(self.descriptors):
             if descriptor == self.here or descriptor in self.gained:
                 os.fsync(descriptor)
@@ -134,10 +134,10 @@ def sync_directory(path: str) -> None:
 
 
 _SYNCED: dict[str, tuple[int, int, int]] = {}
-"""By path: which directory this process has synced, and its change time then."""
+"""By path: device, inode and change time of the directory that this process has synced."""
 
 _SAME_TIME_NS = 2 * 10**9
-"""If a directory changed longer ago than this, another change gives it another time, even in whole seconds."""
+"""If a directory changed longer ago than this, its next change gives it another time, even in whole seconds."""
 
 
 def sync_if_changed(path: str) -> None:

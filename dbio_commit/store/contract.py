@@ -64,8 +64,8 @@ class Store(ManyCalls, ABC):
     """Whether directories are real, so that empty ones stay. Otherwise they are only prefixes of keys."""
 
     is_disk: ClassVar[bool] = False
-    """Whether each machine may have a disk of its own under the same path, so that this process may not see the files
-    that a task wrote."""
+    """Whether each machine may have its own disk under the same path. Then this process may not see the files that a
+    task wrote."""
 
     delete_batch: ClassVar[int] = 1000
     """How many objects `delete_many` deletes in one request. If the request fails, all of them may remain."""
@@ -77,7 +77,8 @@ class Store(ManyCalls, ABC):
     """
 
     settle_s: ClassVar[float] = 2.0
-    """The rounding of an object's time plus the delay after which the object may appear, in s (PROTOCOL.md 8.1)."""
+    """The settling time (PROTOCOL.md 4), in s: the rounding of an object's time plus the delay until the object
+    appears."""
 
     # --- list -----------------------------------------------------------------------------------------------------
 
@@ -85,24 +86,24 @@ class Store(ManyCalls, ABC):
     def list_log(self, *prefixes: str) -> list[Entry]:
         """The objects directly at the root whose names start with one of the prefixes, or with "_" if none is given.
 
-        Each prefix starts with "_", and none is the beginning of another. Empty if there is no root. S3 and Google
-        make one listing from the first prefix to the last, so pass prefixes that are neighbours. Azure makes one
+        Each prefix starts with "_", and none is the beginning of another. Empty if there is no root. S3 and Google make
+        one listing from the first prefix to the last, so pass prefixes that sort close together. Azure makes one
         listing for each prefix.
         """
 
     def list_log_from(self, name: str, prefix: str) -> list[Entry]:
-        """Of what `list_log` returns for the prefix: the object of this name and those whose names sort after it."""
+        """As `list_log` for one prefix, without objects whose names sort before `name`."""
         return [entry for entry in self.list_log(prefix) if entry.path >= name]
 
     lists_all_names: ClassVar[bool] = False
-    """Whether `list_log_from` goes through all names at the root, and so takes longer than a look at two of them."""
+    """Whether `list_log_from` reads all names at the root, and so takes longer than `stat_log` for two of them."""
 
     @abstractmethod
     def stat_log(self, *names: str) -> dict[str, Entry]:
         """The objects at the root that have these names, by name; absent ones are left out. Give at least one name.
 
-        Object stores take one request if the names are neighbours. Azure lists from the common beginning of the names:
-        from turn 9,999 to 10,000 that takes several pages.
+        Object stores take one request if the names sort close together. Azure lists from the common beginning of the
+        names: from turn 9,999 to 10,000 that takes several pages.
         """
 
     @abstractmethod
@@ -120,11 +121,11 @@ class Store(ManyCalls, ABC):
     """Whether `list_below`, for many directories, takes no more requests than there are pages of objects in them."""
 
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
-        """Every object below these directories, as `list_files(links=False)` does. None may lie in another."""
+        """Every object below these directories, as `list_files(links=False)` does. No directory may lie in another."""
         return [entry for directory in directories for entry in self.list_files(directory, links=False)]
 
     def neighbours(self, directories: Sequence[str], most: int) -> list[Sequence[str]]:
-        """The directories in about `most` groups that suit `list_below`. They are sorted by their prefixes."""
+        """Divides directories, which are sorted by their prefixes, into about `most` groups that suit `list_below`."""
         return [[directory] for directory in directories]
 
     @abstractmethod
@@ -180,7 +181,7 @@ class Store(ManyCalls, ABC):
         return found
 
     def get_some(self, path: str, start: int, length: int) -> bytes:
-        """As `get_range`, and fewer bytes if the object ends before: for callers that check what they get."""
+        """As `get_range`, but returns fewer bytes if the object ends before: for callers that check the length."""
         with self.open_read(path) as stream:
             stream.seek(start)
             return stream.read(length)
@@ -235,25 +236,26 @@ class Store(ManyCalls, ABC):
             stream.write(body)
 
     def copy_from(self, source: "Store", path: str, copy: str) -> bool:
-        """Copies an object of another store, or of this one, within the service: its bytes do not pass through here.
+        """Copies an object of another store, or of this one, within the service: its bytes do not pass through this
+        process.
 
-        The copy appears at once, as from `open_write`. False if nothing was copied: the stores are not of one service,
-        the service does not copy objects, or it refused, for example since the credentials of this store may not read
-        the source. Then copy the bytes. S3 and Google copy in one bucket, and between buckets of one endpoint, Azure
-        within one storage account. If the process is killed, Azure may leave an object that is not whole.
+        The copy appears at once, as from `open_write`. False if nothing was copied; then copy the bytes. The stores may
+        be of different services, or the service may not copy objects. Or it refused, for example since the credentials
+        of this store may not read the source. S3 and Google copy in one bucket, and between buckets of one endpoint,
+        Azure within one storage account. If the process is killed, Azure may leave an object that is not whole.
         """
         return False
 
     def unfinished_copies(self) -> Collection[str]:
         """The objects below the root that `copy_from` has begun, and that are not whole. Their sizes prove nothing.
 
-        Only Azure has any: copies that are pending, and those that failed or were aborted. One listing of all objects.
+        Only Azure has any: copies that are pending, have failed or were aborted. Takes one listing of all objects.
         """
         return ()
 
     @abstractmethod
     def make_durable(self, paths: Iterable[str]) -> None:
-        """From now on, the objects and the directories that gained them survive a power cut."""
+        """Makes the objects, and the directories that gained them, survive a power cut."""
 
     @abstractmethod
     def prepare(self, path: str) -> str:
@@ -331,13 +333,14 @@ class Store(ManyCalls, ABC):
     # --- the service ----------------------------------------------------------------------------------------------
 
     def keeps_versions(self) -> bool:
-        """Whether the store keeps deleted objects, as far as it reports that. False if it refuses to. One request."""
+        """Whether the store keeps deleted objects. False if it refuses to report that. One request."""
         return False
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """The same for all tables for which one proof of put-if-absent is enough, such as those in one bucket.
+        """Identifies the place for which one proof of put-if-absent is enough, such as a bucket. All its tables have
+        this identity.
 
         It contains the service's endpoint, however that was configured, and no credential.
         """
@@ -348,7 +351,8 @@ class Store(ManyCalls, ABC):
 
     @property
     def principal(self) -> str:
-        """Identifies who asks. What one principal has read is not remembered for another. Reveals no credential."""
+        """Identifies the store's credentials, and reveals none. What one principal has read is not remembered for
+        another."""
         return ""
 
     # --- many at once ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Files in an open directory: creates them atomically, syncs and deletes them. Never through a symbolic link.
+"""Creates files in an open directory atomically, syncs them and deletes them. Never follows a symbolic link.
 
-`beneath` opens the directory. What the files mean is none of this module's business.
+`beneath` opens the directory. This module does not know what the files mean.
 """
 
 import errno
@@ -22,7 +22,7 @@ READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # without O_NON
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 UNLINKED_S = 1234
-"""The modification time, in s since 1970, of a temporary file that has no name yet. Then its change time counts."""
+"""The modification time, in s since 1970, of a file before it is linked to its name. Then its change time counts."""
 
 _SYNC_BYTES = 8 * 1024 * 1024
 
@@ -56,10 +56,10 @@ def rename_new(here: int, name: str, body: bytes) -> None:
 
 
 def link_new(here: int, name: str, body: bytes) -> bool:
-    """Creates the file, by a hard link. False if there is one of this name.
+    """Creates the file, by a hard link. False if the name exists already.
 
-    Its modification time is to be the time of the link. Only the disk knows that, as the change time right after the
-    link. Until it is copied, the modification time is UNLINKED_S. The temporary name is removed last, since that
+    Its modification time must be the time of the link. Only the disk knows this time: the change time right after the
+    link. Until that is copied, the modification time is UNLINKED_S. The temporary name is removed last, since that
     changes the change time.
     """
     with _temporary(here, body) as (temporary, descriptor):
@@ -113,7 +113,7 @@ class _Copies(Lacking):
 
 
 def refuse_copies(here: int) -> None:
-    """Raises `_Copies` if what is written to a file does not appear under a second name of it."""
+    """Raises `_Copies` if a hard link is a copy: what is written to one name does not appear under the other."""
     first, second = (TEMPORARY + uuid4().hex for _ in range(2))
     with open(open_new(here, first), "wb") as file:
         try:

@@ -66,9 +66,8 @@ class DiskTree:
         return StoreError(f"{message}; check the path and the disk, then try again")
 
     def walk(self, top: str, *, links: bool, temporary: bool = False) -> Iterator[Entry]:
-        """Every file below. Each directory appears once, since links may lead in circles, and under its own path if it
-        has one here.
-        """
+        """Every file below `top`. Since links may lead in circles, each directory appears once, under its own path if
+        that is below `top`."""
         seen: set[tuple[int, int]] = set()
         rest: list[Entry | str] = [top]  # the last is next; a directory is a path
         linked: list[str] = []
@@ -122,10 +121,10 @@ class DiskTree:
             raise self.translate(error, "list", path) from error
 
     def listed(self, path: str, child: os.DirEntry[str], *, temporary: bool = False) -> Entry | None:
-        """The child as an entry of a listing; None if it is no object of the kind that the caller asks for.
+        """The child as an entry of a listing. None for a child that is not listed.
 
-        It is none if it is a temporary file and `temporary` is False, or the other way round; if it has gone since the
-        listing; and if it is neither a regular file nor a marker.
+        With `temporary`, only temporary files are listed, and otherwise none of them. A file that has gone is not
+        listed, nor one that is neither a regular file nor a marker.
         """
         if child.name.startswith(TEMPORARY) is not temporary:
             return None

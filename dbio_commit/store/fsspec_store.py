@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class FsspecStore(Store):
-    """A store on an fsspec filesystem: opened when first used, anew in every process, and never pickled open."""
+    """A store on an fsspec filesystem. Each process opens its own when it first uses it. A pickled store has none."""
 
     has_directories = False
     lists_ranges = True
@@ -94,7 +94,7 @@ class FsspecStore(Store):
         raise translated from cause  # outside of `except`, so that the client's error is not its context
 
     def unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
-        """As `call`, but a refusal of an absent object is ObjectNotFoundError.
+        """As `call`, but raises ObjectNotFoundError if access to an absent object is refused.
 
         A service answers 403 for an absent object if the caller may list only a part of the bucket. A listing shows
         whether the object exists.
@@ -108,15 +108,15 @@ class FsspecStore(Store):
             raise refused
 
     def lists(self, path: str) -> bool:
-        """Whether a listing of what starts with the object's path shows the object."""
-        raise NotImplementedError  # only stores whose services refuse absent objects have it
+        """Whether a listing shows the object."""
+        raise NotImplementedError  # only for services that refuse access to absent objects
 
     def failure(self, action: str, path: str, error: BaseException) -> str:
         """A message with the facts, without any secret that this store was given."""
         return f"cannot {action} {self.url_of(path)}: {type(error).__name__}: {self.redact(str(error))[:500]}"
 
     def redact(self, text: str) -> str:
-        """The text without the secrets of the options and the environment, and without what is a secret anywhere."""
+        """The text without the secrets of the options and the environment, and without texts that look like secrets."""
         return redact(text, secrets_in(self.storage_options) | secrets_of_clients())
 
     # --- objects --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class FsspecStore(Store):
         return self.url_of(path)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """An answered PUT is durable."""
+        """Does nothing: an answered PUT is durable."""
 
     # --- delete ---------------------------------------------------------------------------------------------------
 
@@ -178,9 +178,10 @@ class FsspecStore(Store):
         return {path: error for path, error in failures if error}
 
     def delete_refused(self, paths: Sequence[str], refusal: StoreError) -> dict[str, StoreError]:
-        """Of a request for many objects that was refused: deletes them singly, unless that is refused, too.
+        """Deletes objects singly after one request for all was refused. Returns the failures by path.
 
-        Some services, rights and signatures allow no requests for many. The first and last object are tried first.
+        Some services, rights and signatures allow no requests for many. If the first and last are refused, too, no
+        others are tried.
         """
         failures = self.delete_singly(ends := [*{paths[0], paths[-1]}])
         if len(failures) == len(ends):
@@ -262,7 +263,7 @@ def _code_of(error: BaseException) -> str:
 
 
 def tail_of(body: bytes, content_range: str | None, length: int) -> Tail:
-    """The answer to a request for the last `length` bytes, with its Content-Range header if it has one.
+    """The tail in the answer to a request for the last `length` bytes, with its Content-Range header if it has one.
 
     Raises OSError if the service has no ranges, or if the answer ended early.
     """

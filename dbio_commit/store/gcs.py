@@ -1,4 +1,4 @@
-"""Google Cloud Storage, by its JSON API."""
+"""The store on Google Cloud Storage, by its JSON API."""
 
 import io
 import json
@@ -31,17 +31,17 @@ PAGE = 1000
 """Objects in one page of a listing: the service's limit."""
 
 COPY_BYTES = 256 * 1024**2
-"""The most that the service copies to another location in one request."""
+"""The most bytes that the service copies to another location in one request."""
 
 READ_BYTES = 1024 * 1024
-"""The least that is fetched if a stream is read in small pieces."""
+"""The fewest bytes that are fetched if a stream is read in small pieces."""
 
 
 class GcsStore(FsspecStore):
     """`put_if_absent` is one POST with ifGenerationMatch=0. gcsfs has the credentials and connections.
 
-    The requests of the JSON API are made here: gcsfs asks twice for an object that it opens, and does not report which
-    of many objects it could not delete.
+    This class makes the requests of the JSON API itself. gcsfs asks twice for an object that it opens, and does not
+    report which of many objects it could not delete.
     """
 
     delete_batch: ClassVar[int] = 100  # the service's limit
@@ -75,7 +75,7 @@ class GcsStore(FsspecStore):
         return self._list(under, self.prefix_of(under), flat=True).entries
 
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
-        """One listing, from the first to the last of the directories: pass `neighbours`."""
+        """One listing, from the first of the directories to the last: pass a group of `neighbours`."""
         if len(directories) < 2:
             return super().list_below(directories)
         starts = sorted(f"{directory}/" for directory in directories)
@@ -144,7 +144,7 @@ class GcsStore(FsspecStore):
         return self.unless_absent("read", path, lambda: self._read(path, start, length))
 
     def _read(self, path: str, start: int, length: int, generation: str | None = None) -> bytes:
-        """Fewer bytes if the object ends before."""
+        """`length` bytes, or fewer if the object ends before."""
         return self._download(path, f"{start}-{start + length - 1}", generation)[1] if length > 0 else b""
 
     def get_tail(self, path: str, length: int) -> Tail:
@@ -225,7 +225,8 @@ class GcsStore(FsspecStore):
         return self.call(action, path, send)
 
     def delete_together(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        """One request. Objects that it left are deleted singly: such requests are repeated if the service is busy."""
+        """Sends one request. Objects that it left are deleted singly: single requests are repeated if the service is
+        busy."""
         if len(paths) == 1:
             return self.delete_singly(paths)
         try:
@@ -259,7 +260,7 @@ class GcsStore(FsspecStore):
         message = self.failure(action, path, error)
         if isinstance(error, FileNotFoundError) and _NO_BUCKET in str(error):
             return StoreError(f"{message}; check the bucket's name")
-        if isinstance(error, FileNotFoundError) and action not in ("create", "write"):  # in which a session may be gone
+        if isinstance(error, FileNotFoundError) and action not in ("create", "write"):  # there, an upload may be gone
             return ObjectNotFoundError(message)
         refused = isinstance(error, HttpError) and error.code in (401, 403)
         unknown = isinstance(error, GoogleAuthError) and not isinstance(error, TransportError)
@@ -270,7 +271,7 @@ class GcsStore(FsspecStore):
         passing = OSError | HttpError | aiohttp.ClientError | TransportError | TimeoutError | json.JSONDecodeError
         if isinstance(error, passing):
             return StoreError(f"{message}; check the service and the network, then try again")
-        if isinstance(error, ValueError) and not self._fs:  # gcsfs, when it connects
+        if isinstance(error, ValueError) and not self._fs:  # gcsfs raises it when it connects
             return AccessDeniedError(f"{message}; give a token: the path of a key file, or another that gcsfs accepts")
         return None
 
@@ -323,7 +324,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _entry(path: str, found: Mapping[str, str]) -> Entry:
-    """With the time at which this generation was created: `updated` also changes with metadata."""
+    """The object with the time of its creation: `updated` also changes with metadata."""
     return Entry(path, int(found["size"]), datetime.fromisoformat(found["timeCreated"]).astimezone(UTC))
 
 
@@ -336,7 +337,7 @@ def _just_after(name: str) -> str:
 
 
 _NO_BUCKET = "bucket does not exist"
-"""In the service's message for 404 if the bucket is missing. Any other 404 is about an object."""
+"""Part of the service's message for 404 if the bucket is missing. Any other 404 is about an object."""
 
 
 def _format_deletions(urls: Sequence[str], boundary: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The client of Google Cloud Storage: gcsfs, with requests and errors changed where the store needs more of them."""
+"""The client of Google Cloud Storage: gcsfs with other retries, requests for ranges and error messages."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ def _may_pass(error: BaseException) -> bool:
 
 
 class FileSystem(GCSFileSystem):  # type: ignore[misc]
-    """Its errors have the service's message. It repeats requests less often, and reads objects as they are stored."""
+    """gcsfs, but errors have the service's message, requests are repeated less often, and objects are read as
+    stored."""
 
     @retry(
         retry=retry_if_exception(_may_pass),
@@ -82,7 +83,7 @@ class FileSystem(GCSFileSystem):  # type: ignore[misc]
 
 
 class _File(GCSFile):  # type: ignore[misc]
-    """One request if it is closed before it has a block of bytes. gcsfs would send two."""
+    """A file that sends one request if it is closed before it has a block of bytes. gcsfs would send two."""
 
     def _initiate_upload(self) -> None:
         if self.tell() >= self.blocksize or not self.forced:

@@ -1,4 +1,4 @@
-"""A local disk, or any mounted file system with hard links."""
+"""The store on a local disk, or on any mounted file system with hard links."""
 
 import errno
 import io
@@ -57,10 +57,10 @@ _A = TypeVar("_A")
 _T = TypeVar("_T")
 _ATTEMPTS = 100
 _PATIENCE_S = 0.02
-"""How long calls wait for a disk before they get threads, at the least. They also wait as long as they have worked."""
+"""`ask_each` begins threads once its calls have waited longer for the disk than this, and longer than they computed."""
 
 _LOOKED_AT: set[str] = set()
-"""Roots whose file system this process has found to be one that can commit."""
+"""Roots whose file systems this process has found to support commits."""
 
 
 class LocalStore(Store):
@@ -95,14 +95,14 @@ class LocalStore(Store):
         return str(os.geteuid())
 
     def shares_clock(self, other: Store) -> bool:
-        """Within one mount: two file systems may round times in two ways, or be of two servers. On a system that lists
-        no mounts, all disks count as one."""
+        """Whether both lie on one mount: two file systems may round times in two ways, or be of two servers. On a
+        system that lists no mounts, all disks count as one."""
         return isinstance(other, LocalStore) and find_mount(self.url) == find_mount(other.url)
 
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
-        """One after the other while the disk answers at once, otherwise in threads.
+        """Calls one after the other while the disk answers at once, otherwise in threads.
 
-        Threads would only wait for Python's lock. But some file systems lie behind a network.
+        On a fast disk, threads would only wait for Python's lock. But a disk may lie behind a network.
         """
         answers: list[_T] = []
         began_s, at_work_s = perf_counter(), thread_time()
@@ -228,7 +228,8 @@ class LocalStore(Store):
         return is_first
 
     def _look_at_mount(self) -> bool:
-        """Called once a process, before the first marker. Returns whether it is FUSE, whose hard links must be tried.
+        """Returns whether the root lies on FUSE, whose hard links must be tried. Called before a process's first
+        marker.
 
         Raises UnsupportedStoreError for an object store behind FUSE. Warns of NFS.
         """
@@ -274,7 +275,7 @@ class LocalStore(Store):
             with self._tree.translating("write", path):
                 return function()
 
-        return cast(BinaryIO, io.BufferedWriter(Upload(create, guard)))  # guards few large writes
+        return cast(BinaryIO, io.BufferedWriter(Upload(create, guard)))  # so few large writes are guarded
 
     def prepare(self, path: str) -> str:
         def make() -> None:

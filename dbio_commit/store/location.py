@@ -1,6 +1,6 @@
 """Parses the URLs and paths that users write: scheme, container and prefix.
 
-Pure except for the working directory and the home directory, which `~` at the beginning of a plain path is.
+Pure, except that plain paths depend on the working directory, and `~` on the home directory.
 """
 
 import os.path
@@ -85,13 +85,13 @@ class Location:
 
 
 def is_plain(path: str) -> bool:
-    """Whether it is a path without a scheme, so that `parse_location` takes it for one on a disk."""
+    """Whether the text has no scheme, so that `parse_location` takes it for a path on a disk."""
     match = _SCHEME.match(path)
     return match is None or (match[1].lower() not in _SCHEMES and not path.startswith("/", match.end()))
 
 
 def instead_of(url: str) -> str:
-    """What to use instead of a URL of another kind, as the end of a sentence. "" if the scheme is not known."""
+    """What to use instead of a URL that no store has, as the end of a sentence. "" if there is no advice."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     if scheme in ("wasb", "wasbs") and (found := _WASB.fullmatch(url)):
@@ -122,8 +122,8 @@ _INSTEAD: dict[tuple[str, ...], str] = {
 
 
 def parse_location(path: str | os.PathLike[str]) -> Location:
-    """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., gs://, gcs://, file: and plain paths,
-    in which `~` is the home directory.
+    """The location of s3://, s3a://, az://, abfs://, abfss://container@account..., gs://, gcs://, file: or a plain
+    path, in which `~` is the home directory.
 
     Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, and for other types.
     """

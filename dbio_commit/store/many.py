@@ -17,13 +17,13 @@ _B = TypeVar("_B")
 class CallsAhead(Generic[_T]):
     """Calls in threads whose results are taken in the order of the calls.
 
-    `few` calls run, or wait to be taken, whatever they hold; more, up to `most`, while they hold at most `size_bytes`
+    Up to `few` calls run, or have results that were not taken. Up to `most` do while they hold at most `size_bytes`
     together. For one thread.
     """
 
     def __init__(self, *, few: int, most: int, size_bytes: int, name: str) -> None:
         self._few, self._most, self._size_bytes, self._name = few, most, size_bytes, name
-        self._pool: ThreadPoolExecutor | None = None  # many callers have one call, and need none
+        self._pool: ThreadPoolExecutor | None = None  # a caller with one call needs none
         self._calls: deque[tuple[int, Future[_T]]] = deque()
         self._held_bytes = 0
 
@@ -32,7 +32,7 @@ class CallsAhead(Generic[_T]):
         return bool(self._calls)
 
     def has_room(self, size: int) -> bool:
-        """Whether a call may follow that holds so many bytes."""
+        """Whether another call may begin, if it holds `size` bytes."""
         count = len(self._calls)
         return count < self._few or (count < self._most and self._held_bytes + size <= self._size_bytes)
 
@@ -50,7 +50,7 @@ class CallsAhead(Generic[_T]):
     def results(
         self, function: Callable[[_A], _T], items: Sequence[_A], sizes: Sequence[int]
     ) -> Generator[_T, None, None]:
-        """The results of a call for each item, which holds so many bytes. Closes this at the end."""
+        """The function's results, as `ManyCalls.ahead`. Closes this at the end."""
         if len(items) <= 1:
             yield from map(function, items)
             return
@@ -71,7 +71,7 @@ class CallsAhead(Generic[_T]):
 
 
 class ManyCalls:
-    """What a store does with calls that do not wait for one another."""
+    """Runs calls of a store that do not depend on one another."""
 
     @staticmethod
     def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = CONCURRENCY) -> list[_T]:
@@ -106,5 +106,5 @@ class ManyCalls:
     ) -> tuple[_A, _B, _T]: ...
 
     def together(self, *asks: Callable[[], object]) -> tuple[object, ...]:
-        """The results of all, which do not wait for one another. Raises the first error."""
+        """The results of these calls, which do not depend on one another. Raises the first error."""
         return tuple(self.ask_each(lambda ask: ask(), asks))

@@ -1,6 +1,6 @@
 """Which file system a path lies on, and which path or URL to use instead of one where no commit is possible.
 
-Linux lists its mounts. On other systems nothing is known. Pure except `read_mounts`.
+Only Linux lists its mounts. On other systems nothing is known. Pure except `read_mounts`.
 """
 
 import os.path

@@ -1,4 +1,4 @@
-"""What stores compute of paths: common beginnings, what lies below directories, directories from the deepest up."""
+"""Computes with paths for stores: common prefixes, what lies below directories, directories from the deepest up."""
 
 import os.path
 from collections import defaultdict

@@ -18,8 +18,8 @@ _READ_BY_CLIENTS = (
     *("AWS_", "AZURE_", "IDENTITY_", "MSI_"),
     *("GOOGLE_", "GCSFS_", "CLOUDSDK_", "GCE_METADATA_", "NO_GCE_CHECK"),
 )
-"""The beginnings of the names of environment variables that affect credentials. HOME counts, too: files there have
-some."""
+"""The beginnings of the names of environment variables that affect credentials. HOME counts, too: files there may have
+credentials."""
 
 
 @runtime_checkable
@@ -31,7 +31,7 @@ class Principal(Protocol):
 
 
 def principal_of(options: Mapping[str, Any]) -> str:
-    """The text. Options or environments with different credentials have different texts."""
+    """The text for these options and the environment. Different credentials have different texts."""
     read = {name: value for name, value in os.environ.items() if name.startswith(_READ_BY_CLIENTS) or name == "HOME"}
     return blake2b(_spelled((options, read)).encode(errors="surrogatepass"), key=_KEY, digest_size=16).hexdigest()
 

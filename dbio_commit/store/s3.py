@@ -1,4 +1,4 @@
-"""Amazon S3, and other services that have its protocol with If-None-Match."""
+"""The store on Amazon S3, and on other services that have its protocol with If-None-Match."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ class FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
         return client
 
     connect = sync_wrapper(set_session)
-    """Called by the property `s3`. The one that it inherits would not call the `set_session` above."""
+    """The property `s3` calls this. The inherited `connect` would not call the `set_session` above."""
 
 
 async def _first_bytes(body: Any, most: int) -> bytes:
@@ -120,7 +120,7 @@ class S3Store(FsspecStore):
         return self._list(under, self.prefix_of(under)).entries
 
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
-        """One listing, from the first to the last of the directories: pass `neighbours`."""
+        """One listing, from the first of the directories to the last: pass a group of `neighbours`."""
         if len(directories) < 2:
             return super().list_below(directories)
         starts = sorted(self.prefix_of(directory) for directory in directories)
@@ -166,7 +166,8 @@ class S3Store(FsspecStore):
     def _pages(
         self, operation: str, markers: Mapping[str, str], prefix: str, options: Mapping[str, str]
     ) -> Iterator[dict[str, Any]]:
-        """`markers` maps the field of an answer that says where to go on to the field of the next request."""
+        """The pages of a listing. `markers` maps an answer's fields that say where to go on to those of the next
+        request."""
         place: dict[str, str] = {}
         while True:
             page = self.fs.call_s3(operation, Bucket=self._container, Prefix=prefix, **options, **place)
@@ -294,7 +295,7 @@ class S3Store(FsspecStore):
         busy = paths
 
         def ask() -> bool:
-            """Deletes what is left; whether to ask again."""
+            """Deletes what is left. Returns whether to ask again."""
             nonlocal busy
             refusals = self._delete(busy)
             for path in busy:

@@ -39,12 +39,12 @@ class Upload(_Guarded):
 class Download(_Guarded):
     """A stream of an object. Reading is guarded, too: it fetches most of the object, which may be gone by then.
 
-    A read that ends before the object's end is a failure: who reads would take it for the end.
+    A read that ends before the object's end is a failure, because the caller would take it for the end.
     """
 
     def __init__(self, open: Callable[[], BinaryIO], guard: Guard) -> None:
         super().__init__(open, guard)
-        self._size = self._stream.seek(0, io.SEEK_END)  # is known, so that nothing is fetched
+        self._size = self._stream.seek(0, io.SEEK_END)  # the size is known, so nothing is fetched
         self._stream.seek(0)
 
     def readable(self) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from dbio_commit.log import listing, metadata
+from dbio_commit.log import listing, seen
 from dbio_commit.log.frames.scan import Scan
 from dbio_commit.log.object_cache import CACHE
 from dbio_commit.store import Store
@@ -128,7 +128,7 @@ def old(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Table:
     table = Table(f"s3://{bucket}/table", s3_server.storage_options)
     table.write(ROWS)
     monkeypatch.setattr(listing, "SAME_SECOND", timedelta(0))
-    metadata._begin_anew()
+    seen._begin_anew()
     CACHE.forget()
     return table
 

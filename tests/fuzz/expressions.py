@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from dbio_commit.data.sql import parse
+from dbio_commit.data.conditions.sql import parse
 from dbio_commit.protocol import expressions
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.|'')*'|`(?:[^`]|``)*`""", re.DOTALL)

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-STORES = Path(__file__).parents[2] / "docs/STORES.md"
+UNCHANGED_CODE = Path(__file__).parents[2] / "docs/UNCHANGED_CODE.md"
 SESSION = """
     import json, os, sys
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def test_tables_of_hive_that_spark_reads_itself_give_committed_rows(tmp_path: Pa
 
 @pytest.mark.long
 def test_the_file_of_the_documents_enables_each_session_at_its_start(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```python\n(# sitecustomize\.py\n.*?)```", STORES.read_text(), re.DOTALL)
+    (text,) = re.findall(r"```python\n(# sitecustomize\.py\n.*?)```", UNCHANGED_CODE.read_text(), re.DOTALL)
     start = tmp_path / "start"
     start.mkdir()
     (start / "sitecustomize.py").write_text(text)

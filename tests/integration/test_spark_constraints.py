@@ -1,6 +1,6 @@
 """Constraints, generated columns and defaults: every way to write keeps them, and says which row does not.
 
-What files' statistics prove is in tests/unit/data/test_proof.py. Rules: PROTOCOL.md 9.8.
+What files' statistics prove is in tests/unit/data/conditions/test_proof.py. Rules: PROTOCOL.md 9.8.
 """
 
 import shutil

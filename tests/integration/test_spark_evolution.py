@@ -129,7 +129,7 @@ def test_new_fields_and_absent_columns_are_null_where_they_are_not(spark: SparkS
         assert ids(read.where("s.B IS NULL")) == [1]
         assert ids(read.where("s.a IS NULL")) == [2]
         found = [row.B for row in read.where("s IS NOT NULL").select("id", "s.B").orderBy("id").collect()]
-        # Spark 4.0 takes a struct for null where a query asks only for fields that the file lacks (see REFERENCE.md).
+        # Spark 4.0 takes a struct for null where a query asks only for fields that the file lacks (see COLUMNS.md).
         assert found == [None, "y"] or (found == ["y"] and pyspark.__version__.startswith("4.0."))
 
 

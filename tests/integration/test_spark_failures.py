@@ -24,8 +24,7 @@ from pyspark.sql.functions import udf
 
 import dbio_commit as dbio
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.write.file_sink import StoreSink
-from dbio_commit.commit.write.files import write_files
+from dbio_commit.commit.write.files import StoreSink, write_files
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.spark.write.plan import plan_write
 from dbio_commit.spark.write.task import commit_files, encode_file_info

@@ -70,7 +70,7 @@ def test_on_s3_without_a_connector(spark: SparkSession, s3_root: Root) -> None:
 
 @pytest.mark.parametrize("partition_by", [[], ["day"]], ids=str)
 def test_other_tools_must_be_told_the_partition_columns(tmp_path: Path, partition_by: list[str]) -> None:
-    """What REFERENCE.md says of them; left to themselves, they take the root's name for a column, or fail."""
+    """What WITHOUT_SPARK.md says of them; left to themselves, they take the root's name for a column, or fail."""
     table = dbio.Table(tmp_path / "country=de")
     with table.begin(partition_by=partition_by) as transaction:
         path = transaction.new_file(partition={"day": "1"} if partition_by else None)

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data import evaluate
-from dbio_commit.data.values import Unsure, read_value
-from dbio_commit.data.where_exactly import parse_exactly
+from dbio_commit.data.conditions import expressions
+from dbio_commit.data.conditions.sql import parse_exactly
+from dbio_commit.data.conditions.values import Unsure, read_value
 from tests.spark_tables import SPARK
 
 DEFAULTS: Sequence[tuple[str, str, Any]] = [
@@ -119,7 +119,7 @@ def test_checks_of_all_forms_are_kept_and_hold_for_the_same_rows_without_spark(
             condition = parse_exactly(sql, schema, zone=None, instead="")
         except InvalidInputError:
             continue
-        evaluated[sql] = evaluate.holds(condition, batch).to_pylist(), [row[f"c{i}"] for row in held]
+        evaluated[sql] = expressions.holds(condition, batch).to_pylist(), [row[f"c{i}"] for row in held]
     assert {sql: it for sql, it in evaluated.items() if it[0] != it[1]} == {}
     assert {"b = true", "b <> FALSE", "n BETWEEN -5 AND 1", "n NOT IN (1, 2)", "b IS UNKNOWN OR b"} <= evaluated.keys()
 

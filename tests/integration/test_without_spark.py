@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.data.evaluate import holds
-from dbio_commit.data.values import read_value
-from dbio_commit.data.where_exactly import parse_exactly
+from dbio_commit.data.conditions.expressions import holds
+from dbio_commit.data.conditions.sql import parse_exactly
+from dbio_commit.data.conditions.values import read_value
 from dbio_commit.protocol.markers.commit import bounds_in
 from tests.histories import columns
 from tests.integration.test_types_roundtrip import COLUMNS
 from tests.spark_tables import configured
-from tests.unit.data import test_evaluate as conditions
-from tests.unit.data import test_values as values
-from tests.unit.data.test_predicates import PATTERNS, TEXTS
+from tests.unit.data.conditions import test_evaluate as conditions
+from tests.unit.data.conditions import test_values as values
+from tests.unit.data.conditions.test_predicates import PATTERNS, TEXTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -40,10 +40,10 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.feed import feed, position
 from dbio_commit.feed.feed import Feed
 from dbio_commit.feed.position import Position, Start
-from dbio_commit.log import directory_log, listing, opening, settled, snapshot, together
-from dbio_commit.log import metadata as schema
-from dbio_commit.log.metadata import Seen
+from dbio_commit.log import directory_log, listing, metadata, opening, settled, snapshot, together
+from dbio_commit.log import seen as memory
 from dbio_commit.log.parts import merging, rows
+from dbio_commit.log.seen import Seen
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance import copy as copies
 from dbio_commit.maintenance import restore, staged_copies
@@ -61,7 +61,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, encode_ro
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.files_in_order import FilesInOrder
-from dbio_commit.protocol.garbage import Known, UselessPart, useless_parts
+from dbio_commit.protocol.garbage import FileStates, UselessPart, useless_parts
 from dbio_commit.protocol.history import FileChange
 from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation
@@ -271,8 +271,8 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
     """Of an operation; from what it should remove, and all that is live."""
     rules = RULES[operation]
 
-    def replacement(draft: CommitRequest, found: TableState) -> list[str]:
-        return mutated(rules.removes(draft, found), [it.path for it in found.files])
+    def replacement(request: CommitRequest, found: TableState) -> list[str]:
+        return mutated(rules.removes(request, found), [it.path for it in found.files])
 
     with patch.dict(RULES, {operation: replace(rules, removes=replacement)}):
         yield
@@ -347,7 +347,7 @@ def _without_references(commit: Decided) -> Decided:
 def leave_out_the_turn() -> Iterator[None]:
     """Commits that depend on the table's state take no turn."""
 
-    def take_turn(self: TableRoot, draft: CommitRequest) -> tuple[int, Snapshot]:
+    def take_turn(self: TableRoot, request: CommitRequest) -> tuple[int, Snapshot]:
         found = self._snapshot_now()
         return found.metadata.turn + 1, found
 
@@ -365,10 +365,10 @@ def take_the_turn_without_waiting() -> Iterator[None]:
 @mutation("turns", "I7", "I8")
 def take_the_turn_after_an_undecided_one_without_a_look() -> Iterator[None]:
     """Who saw that a turn was taken, when it began, takes the one after that at once."""
-    free = schema.free_turn
+    free = memory.free_turn
 
     def mutated(store: Store, clock: Clock, origin: Origin | None, *, within_s: float) -> int | None:
-        seen = schema._seen(store, clock)
+        seen = memory.find_seen(store, clock)
         return seen.metadata.turn + 2 if seen and seen.holder else free(store, clock, origin, within_s=within_s)
 
     with patch.object(table, "free_turn", mutated):
@@ -400,10 +400,10 @@ def end_a_lease_without_an_abort() -> Iterator[None]:
 def look_at_the_table_before_the_turn() -> Iterator[None]:
     """The removed files, and what is committed for an application, come from a snapshot before the turn."""
 
-    def take_turn(self: TableRoot, draft: CommitRequest) -> tuple[int, Snapshot] | CommitMarker:
+    def take_turn(self: TableRoot, request: CommitRequest) -> tuple[int, Snapshot] | CommitMarker:
         found = self._snapshot_now()
-        turn = turns.take_turn(self.store, self.clock, draft.terms.tid)
-        return (turn, found) if turn is not None else _decided(self, draft.terms)
+        turn = turns.take_turn(self.store, self.clock, request.terms.tid)
+        return (turn, found) if turn is not None else _decided(self, request.terms)
 
     with patch.object(TableRoot, "_take_turn", take_turn):
         yield
@@ -419,9 +419,9 @@ def _decided(root: TableRoot, terms: Terms) -> CommitMarker:
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
-    def take_turn(self: TableRoot, draft: CommitRequest) -> tuple[int, Snapshot] | CommitMarker:
-        turn = turns.take_turn(self.store, self.clock, draft.terms.tid)
-        return (turn, self._snapshot_now()) if turn is not None else _decided(self, draft.terms)
+    def take_turn(self: TableRoot, request: CommitRequest) -> tuple[int, Snapshot] | CommitMarker:
+        turn = turns.take_turn(self.store, self.clock, request.terms.tid)
+        return (turn, self._snapshot_now()) if turn is not None else _decided(self, request.terms)
 
     with patch.object(TableRoot, "_take_turn", take_turn):
         yield
@@ -431,8 +431,8 @@ def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
 def change_the_schema_unseen() -> Iterator[None]:
     """A change of schema does not look at the one that is there."""
 
-    def schema_after(draft: CommitRequest, current: Any, *, where: str) -> Any:
-        return current if draft.schema is None else draft.schema
+    def schema_after(request: CommitRequest, current: Any, *, where: str) -> Any:
+        return current if request.schema is None else request.schema
 
     with patch.object(state_after, "_schema_after", schema_after):
         yield
@@ -443,9 +443,9 @@ def change_settings_as_of_the_beginning() -> Iterator[None]:
     """A change of settings is based on those that its writer saw when it began."""
     metadata_after = state_after.metadata_after
 
-    def as_of_the_beginning(draft: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
-        seen = before._replace(settings=draft.terms.metadata.settings)
-        return metadata_after(draft, seen if draft.terms.sets else before, turn, where=where)
+    def as_of_the_beginning(request: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
+        seen = before._replace(settings=request.terms.metadata.settings)
+        return metadata_after(request, seen if request.terms.sets else before, turn, where=where)
 
     with patch.object(table, "metadata_after", as_of_the_beginning):
         yield
@@ -470,9 +470,9 @@ def overwrite_settings() -> Iterator[None]:
     """An overwrite sets its own settings, which are none."""
     metadata_after = state_after.metadata_after
 
-    def of_its_own(draft: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
-        after = metadata_after(draft, before, turn, where=where)
-        return after._replace(settings={}) if before.settings and draft.terms.operation == "overwrite" else after
+    def of_its_own(request: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
+        after = metadata_after(request, before, turn, where=where)
+        return after._replace(settings={}) if before.settings and request.terms.operation == "overwrite" else after
 
     with patch.object(table, "metadata_after", of_its_own):
         yield
@@ -615,12 +615,12 @@ def trust_listings_for_hours() -> Iterator[None]:
 @mutation("busy", "I4", "I5")
 def give_up_what_was_decided_too_late() -> Iterator[None]:
     """Vacuum takes a commit that came too late to count in its snapshot for one that was aborted."""
-    of = Known.of
+    of = FileStates.of
 
-    def mutated(commits: Iterable[Decided], *, log: Log, **options: Any) -> Known:
+    def mutated(commits: Iterable[Decided], *, log: Log, **options: Any) -> FileStates:
         return of(commits, log=log, **{**options, "assume_aborted": [*options.get("assume_aborted", ()), *log.later]})
 
-    with patch.object(Known, "of", mutated):
+    with patch.object(FileStates, "of", mutated):
         yield
 
 
@@ -1265,28 +1265,28 @@ def believe_what_was_seen_of_the_layout_for_ever() -> Iterator[None]:
 @mutation("layouts", "I7", "I9", "I10", first=326)
 def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
     """Who remembers that there was no turn looks for the first one only, though it may be purged."""
-    gone_on = schema._go_on
+    gone_on = metadata._go_on
 
-    def mutated(store: Store, clock: Clock, seen: Seen, read: Callable[[], Snapshot], **turns: Any) -> Seen:
+    def mutated(store: Store, clock: Clock, seen: Seen, **turns: Any) -> Seen:
         if not seen.metadata.turn and seen.holder is None and not store.stat_log(names.turn(1)):
             return seen
-        return gone_on(store, clock, seen, read, **turns)
+        return gone_on(store, clock, seen, **turns)
 
-    with patch.object(schema, "_go_on", mutated):
+    with patch.object(metadata, "_go_on", mutated):
         yield
 
 
 @mutation("layouts", "vacuum left", first=9)
 def know_the_present_layout_alone() -> Iterator[None]:
     """Vacuum takes what was left in partitions of before for what no transaction wrote."""
-    known = Known.of
+    known = FileStates.of
 
-    def mutated(commits: Iterable[Decided], *, layouts: Any, **more: Any) -> Known:
+    def mutated(commits: Iterable[Decided], *, layouts: Any, **more: Any) -> FileStates:
         commits = list(commits)
         now = current_metadata(it.marker for it in commits).settings
         return known(commits, layouts=layouts and frozenset({layout_of(now, min(layouts))}), **more)
 
-    with patch.object(Known, "of", mutated):
+    with patch.object(FileStates, "of", mutated):
         yield
 
 
@@ -1296,7 +1296,7 @@ def know_the_present_layout_alone() -> Iterator[None]:
 @mutation("columns", "6.4", first=13)
 def commit_files_of_columns_that_are_gone() -> Iterator[None]:
     """A commit under a turn does not compare the columns of its files with those of the table."""
-    with patch.object(state_after, "_refuse_misfit", lambda draft, after, *, where: None):
+    with patch.object(state_after, "_refuse_misfit", lambda request, after, *, where: None):
         yield
 
 
@@ -1304,8 +1304,8 @@ def commit_files_of_columns_that_are_gone() -> Iterator[None]:
 def append_without_a_look_before_the_marker() -> Iterator[None]:
     """A blind append does not look at the turns after its start marker."""
 
-    def mutated(self: TableRoot, draft: CommitRequest) -> Metadata | None:
-        return None if draft.terms.takes_turn or draft.changes_schema else draft.terms.metadata
+    def mutated(self: TableRoot, request: CommitRequest) -> Metadata | None:
+        return None if request.terms.takes_turn or request.changes_schema else request.terms.metadata
 
     with patch.object(TableRoot, "_metadata_if_blind", mutated):
         yield
@@ -1321,7 +1321,7 @@ def abort_no_append_when_columns_change() -> Iterator[None]:
 @mutation("columns", "6.4", "I3", first=3)
 def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
     """No append waits for an overwrite that gives the table other columns."""
-    with patch.object(table, "has_new_columns", lambda draft: False):
+    with patch.object(table, "has_new_columns", lambda request: False):
         yield
 
 

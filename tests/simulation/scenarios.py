@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from dbio_commit.feed.feed import Most
+from dbio_commit.feed.feed import BatchLimits
 from dbio_commit.feed.position import Start
 from dbio_commit.protocol.markers.commit import Operation
 
@@ -517,7 +517,7 @@ def _spawn_readings(
             name=f"stream{i}",
             start=chance.choice((Start(), streams.FROM_THE_FIRST)),
             wanted=chance.choice(streams.WANTED),
-            most=Most(files=chance.choice(files), size_bytes=chance.choice((None, 4, 9))),
+            most=BatchLimits(files=chance.choice(files), size_bytes=chance.choice((None, 4, 9))),
             left=chance.randint(3, 12),
         )
         stage.readings.append(reading)

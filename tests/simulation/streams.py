@@ -30,7 +30,7 @@ from dbio_commit.commit.begin import Intent, begin
 from dbio_commit.commit.request import Terms
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.feed.feed import Feed, Most, Wanted
+from dbio_commit.feed.feed import BatchLimits, Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.maintenance.publish import context_of
@@ -48,7 +48,7 @@ from .world import DAY_S, EPOCH, HOUR_S, ROW_BYTES, Actor, Violation, World
 
 FROM_THE_FIRST = Start(begin="time", time=EPOCH - timedelta(days=400))
 NOTHING = CommitMarker(added=[], removed=[])
-WANTED = (Wanted(ignore_changes=True), Wanted(changes=True))
+WANTED = (FeedOptions(ignore_changes=True), FeedOptions(changes=True))
 LIVES = 12
 """After so many deaths a query is left alone until all others have gone."""
 
@@ -217,8 +217,8 @@ class Reading:
 
     name: str
     start: Start
-    wanted: Wanted
-    most: Most
+    wanted: FeedOptions
+    most: BatchLimits
     left: int
     """How often it still looks for something new."""
     offsets: dict[int, str] = field(default_factory=dict)

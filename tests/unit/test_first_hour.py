@@ -122,6 +122,12 @@ def test_a_mistake_of_the_first_hour_is_answered_in_the_words_of_its_tool(table:
     assert len(table.history()) == 1
 
 
+def test_a_mode_in_capitals_takes_a_condition(table: dbio.Table) -> None:
+    mode: Any = "Overwrite"
+    table.write(FRAME[:1].assign(v=7.0), mode=mode, replace_where="id = 1")
+    assert values(table) == {1: 7.0, 2: 2.5}
+
+
 def test_a_column_of_only_nulls_takes_the_type_of_the_table(table: dbio.Table) -> None:
     table.write(pd.DataFrame({"id": [5], "s": [None]}))
     assert values(table, "s")[5] is None

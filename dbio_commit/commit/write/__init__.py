@@ -1,1 +1,1 @@
-"""Rows become new data files and a commit: plans, options, files. Spark's tasks use it, too."""
+"""Writes rows to new data files and commits them. Spark's tasks use it, too."""

@@ -1,4 +1,4 @@
-"""Change files: they record the rows that a rewrite changes, with the type of each change (`change_data`)."""
+"""Collects rows for change files, which record how a rewrite changes each row (the setting `change_data`)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ _Spec = TypeVar("_Spec", bound=FilesSpec)
 
 
 def of_changes(spec: _Spec) -> _Spec:
-    """How change files are written, beside the files of `spec`. No reader of the table reads them."""
+    """The spec of change files beside the files of `spec`. No reader of the table reads them."""
     metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
     columns = (*spec.columns, (len(spec.columns), CHANGE_TYPE))
     return replace(spec, columns=columns, changes=True, spark_metadata=metadata)

@@ -16,10 +16,10 @@ Expression = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
-    """One clause of a merge: what becomes of some rows. The first clause that holds for a row counts."""
+    """One clause of a merge, which changes some rows. The first clause that holds for a row applies."""
 
     rows: RowKind
-    """Which rows it is about."""
+    """The rows to which it may apply."""
     where: str | Expression | None
     """A condition in Spark's SQL; None: it holds for all of these rows."""
     action: Literal["update", "delete", "insert"]

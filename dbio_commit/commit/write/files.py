@@ -11,14 +11,17 @@ slower. At most MAX_OPEN files are open. If the rows arrive partition by partiti
 import json
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
+from dbio_commit.base.clock import Clock
 from dbio_commit.commit.request import Terms
-from dbio_commit.commit.write.file_sink import FileSink
+from dbio_commit.commit.roots import KINDS
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.commit.write.spill import Spill, Waiting
 from dbio_commit.data import arrow, encoding
@@ -36,6 +39,7 @@ from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import bare_columns, gives_field_ids
+from dbio_commit.store import Store
 from dbio_commit.store.many import CallsAhead
 
 BUFFER_ROWS = 4 * 1024 * 1024
@@ -44,6 +48,40 @@ MAX_OPEN = 16
 CLOSING, CLOSING_SMALL = 8, 16
 """How many files are closed at the same time, and how many if they have at most BUFFER_BYTES together. On an object
 store, closing a small file is mostly waiting."""
+
+
+class FileSink(Protocol):
+    """Where the files of a write go. Paths are relative to the root of the table."""
+
+    def confirm(self) -> None:
+        """Is called after the last file. Raises TransactionAbortedError if the transaction cannot commit any more."""
+
+    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A stream to a new file. The file is durable when the block ends; if the block raises, it may not exist."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Deletes the files as far as possible; a file that does not exist counts as deleted."""
+
+
+class StoreSink:
+    """Writes files straight to their final names, below the root of a table."""
+
+    def __init__(self, store: Store, clock: Clock, terms: Terms) -> None:
+        self._store, self._terms = store, terms
+        self._root = KINDS[terms.scope](store, clock)
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[BinaryIO]:
+        self._root.mark(self._terms, names.split(path)[0])
+        with self._store.open_write(path) as stream:
+            yield stream
+        self._store.make_durable([path])  # before the marker that names it (I2)
+
+    def confirm(self) -> None:
+        self._root.confirm(self._terms)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._store.delete_many(paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +108,7 @@ class FilesSpec:
 
     @property
     def partition_positions(self) -> list[int]:
-        """Where the batches have the partition columns, except for those that are null."""
+        """The positions of the partition columns in the batches, except for those that are null."""
         return [at for at, name in self.columns if at is not None and name in self.partition_columns]
 
 
@@ -177,7 +215,7 @@ def _buffered(batches: Iterable[pa.RecordBatch], spec: FilesSpec) -> Iterator[tu
 def _partition(spec: FilesSpec, key: arrow.PartitionKey) -> names.Partition:
     """The partition with these values.
 
-    Raises InvalidInputError if no directory can have its name: before its rows are buffered.
+    Raises InvalidInputError if no directory can have its name: so this comes before its rows are buffered.
     """
     partition = dict(zip(spec.partition_columns, key, strict=True))
     names.format_partition(partition)
@@ -235,7 +273,7 @@ class Output:
     def finish(self) -> list[FileInfo]:
         while len(self._open) > 1:
             self._close(next(iter(self._open)))
-        # Here, for most writes have one small file, and a thread takes as long to start.
+        # In this thread: most writes have one small file, and starting another thread takes as long.
         last = [file.close(self._spec.spark_metadata) for file in self._open.values()]
         self._open.clear()
         while self._closing:

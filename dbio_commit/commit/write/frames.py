@@ -13,10 +13,10 @@ from dbio_commit.commit.write.parallel import write_rows
 from dbio_commit.commit.write.plan import WritePlan, plan_write
 from dbio_commit.commit.write.rewrite import replace_rows
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions.terms import Where
 from dbio_commit.data.frames import Frame, fitted, read_frame
 from dbio_commit.data.mapping import field_names, has_void
 from dbio_commit.data.row_checks import RowChecks
-from dbio_commit.data.terms import Where
 from dbio_commit.protocol.commits import Commit
 
 
@@ -30,7 +30,7 @@ def write_frame(
     commit: CommitOptions,
     replaced: Where | None = None,
 ) -> Commit:
-    """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
+    """Writes the rows in this mode. With `replaced`, a condition, they replace the rows for which it holds.
 
     Raises what `Table.write` raises.
     """
@@ -50,6 +50,7 @@ def write_frame(
             partition_by=partition_by,
             options=options,
             commit=commit,
+            rewrites=replaced is not None,
             may_lack=True,
             by_value=True,
         )

@@ -12,7 +12,7 @@ import pyarrow.types as types
 @dataclass(frozen=True, slots=True)
 class _Column:
     values: Any
-    """The distinct values of a key column; no null."""
+    """The distinct values of a key column, without null."""
 
     def codes(self, column: Any) -> Any:
         """For each value its place among the distinct ones; -1 if it is none of them, or null."""
@@ -29,7 +29,8 @@ class KeyIndex:
     def __init__(self, keys: pa.Table) -> None:
         self._columns = [_Column(_hashed(column).unique().drop_null()) for column in keys.columns]
         self._steps: list[Any] = []
-        """For each column after the first: the distinct pairs of a number so far and a place, as one number."""
+        """For each column after the first: its distinct pairs, as one number each. A pair has the number of the columns
+        before, and the place of the value."""
         codes = self._columns[0].codes(_whole(keys.column(0))) if keys.num_rows else np.zeros(0, np.int64)
         for column, values in zip(self._columns[1:], keys.columns[1:], strict=True):
             pairs = self._paired(codes, column, _whole(values))
@@ -71,7 +72,7 @@ def _whole(column: Any) -> Any:
 
 
 def _hashed(column: Any) -> Any:
-    """The column, with a type that Arrow hashes, the same for all whole numbers."""
+    """The column, with a type that Arrow hashes; one type for all whole numbers."""
     kind = column.type
     if types.is_integer(kind):
         return column.cast(pa.int64())

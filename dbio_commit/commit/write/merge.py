@@ -1,7 +1,7 @@
 """Merges the rows of a frame into a table without Spark, by columns that must be equal: `Table.merge`.
 
-The rows of the frame are in memory. Those of the table are read file by file: first the columns of the files that may
-have matching rows by which keys and conditions decide, then the files with rows that change.
+The frame is the source, and its rows are in memory. The table is read file by file: first the columns of keys and
+conditions, in files that may have matching rows, then the whole files with rows that change.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ from dbio_commit.commit.write.options import WriteOptions, no_commit, with_retri
 from dbio_commit.commit.write.plan import plan_write
 from dbio_commit.commit.write.rewrite import EVERY_ROW, Changes, Rewrite, Rows, snapshot_to_rewrite
 from dbio_commit.commit.write.update import Setting, new_values
-from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions import expressions
+from dbio_commit.data.conditions.tree import AnyOf, Condition
 from dbio_commit.data.frames import Frame, read_frame
 from dbio_commit.data.mapping import Schema, field_names
-from dbio_commit.data.pruning import AnyOf, Condition
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.state import DataFile
@@ -55,11 +55,11 @@ def merge_frame(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A clause, made ready for the columns that it sees."""
+    """A clause, bound to the columns that it may use."""
 
     clause: Clause
     condition: Condition
-    holds: evaluate.RowTest | None
+    holds: expressions.RowTest | None
     """None: it always holds."""
     setting: Setting | None
     """None for a delete."""
@@ -72,7 +72,7 @@ class _Part:
         if clause.action != "delete":
             values = sides.given() if clause.values is None else new_values(clause.values, None)
             setting = Setting.of(rewrite, values, scope=scope, inserts=clause.action == "insert")
-        holds = None if clause.where is None else evaluate.bound(condition, sides.arrow)
+        holds = None if clause.where is None else expressions.bound(condition, sides.arrow)
         return cls(clause, condition, holds, setting)
 
 
@@ -95,7 +95,14 @@ class _Merge:
         _refuse_lacking(takes_all, own, source.columns, Constraints.of(snapshot.settings))
         columns = sides.common if takes_all else own
         plan = plan_write(
-            context, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit, by_value=True
+            context,
+            columns,
+            mode="append",
+            partition_by=None,
+            options=WriteOptions(),
+            commit=commit,
+            rewrites=True,
+            by_value=True,
         )
         self._rewrite = rewrite = Rewrite.of(plan, snapshot)
         self._on, self._match = on, match
@@ -138,7 +145,7 @@ class _Merge:
         return self._match.kept(self._keys.find(batch.select(self._match.columns_of_keys)), batch)
 
     def _seen_by(self, rows: RowKind, batch: Rows, codes: Any, mask: Any) -> Rows:
-        """The rows of the table under the mask; if they match, beside those of the source."""
+        """The rows of the table under the mask; if they match, with the columns of their rows of the source."""
         own = batch.filter(pa.array(mask))
         if rows != "matched":
             return own
@@ -162,7 +169,7 @@ class _Merge:
         return actions
 
     def _decide(self, rows: RowKind, actions: Any, mask: Any, seen: Any) -> None:
-        """Sets the actions of the rows under the mask, which `seen` gives."""
+        """Sets the actions of the rows under the mask, which `seen` returns, to the numbers of their clauses."""
         asked = [(i, part) for i, part in enumerate(self._parts) if part.clause.rows == rows]
         if not asked or not mask.any():
             return

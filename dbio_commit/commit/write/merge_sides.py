@@ -1,4 +1,4 @@
-"""The two sides of a merge without Spark: what expressions call their columns, and which rows match. Pure.
+"""Names the columns of both sides of a merge without Spark, the table and the source, and finds matching rows. Pure.
 
 Expressions see columns of the table by their own names, and those of the source with a prefix (`SOURCE`).
 """
@@ -17,18 +17,17 @@ from dbio_commit.commit.write.clauses import RowKind
 from dbio_commit.commit.write.key_index import KeyIndex
 from dbio_commit.commit.write.rewrite import EVERY_ROW, INSTEAD, WITH_SPARK, Rows
 from dbio_commit.commit.write.update import SeenColumns
-from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions import expressions
+from dbio_commit.data.conditions.terms import read_condition
+from dbio_commit.data.conditions.tree import AllOf, AnyOf, ColumnPair, Comparison, Condition
 from dbio_commit.data.frames import Frame, fitted
 from dbio_commit.data.mapping import ColumnMapping, Schema, field_names
-from dbio_commit.data.predicates import ColumnPair
-from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, Condition
-from dbio_commit.data.terms import read_condition
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.types import is_integer, widens
 
 SOURCE, GIVEN = "source.", "given."
-"""Before a column of the source as it is; and before one that has the type of the table's column of its name."""
+"""Prefixes of a column of the source: as it is, and with the type of the table's column of its name."""
 
 
 def as_numpy(values: Any) -> Any:
@@ -36,7 +35,7 @@ def as_numpy(values: Any) -> Any:
 
 
 class MergeSides:
-    """The columns of the table and of the source, and what expressions call them."""
+    """The columns of the table and of the source, and their names in expressions."""
 
     def __init__(self, table: Schema, source: Schema) -> None:
         self._table, self._source = table, source
@@ -57,7 +56,7 @@ class MergeSides:
         return {**self._source, "fields": [it for it in self._source["fields"] if it["name"].lower() in self.own]}
 
     def given(self) -> Mapping[str, Any]:
-        """For each of these columns, a function that takes it, with the table's type, from rows of the source."""
+        """For each column of `common`, a function that takes it, with the table's type, from rows of the source."""
         names = [self.own[name.lower()] for name in field_names(self.common)]
         return {name: lambda rows, name=name: rows.column(GIVEN + name) for name in names}
 
@@ -72,7 +71,7 @@ class MergeSides:
         return {(side, key): name for side, names in sides.items() for key, name in names.items()}
 
     def condition(self, sql: str, rows: RowKind) -> Condition:
-        """Raises InvalidInputError for one that only Spark can evaluate."""
+        """The parsed condition. Raises InvalidInputError if only Spark can evaluate it."""
         return read_condition(sql, self.schema, zone=None, instead=INSTEAD, names=self.names(rows))
 
     def read(self, source: Frame, given: ColumnMapping | None, target: pa.Schema) -> pa.Table:
@@ -99,15 +98,16 @@ class MergeMatch:
     keys: Sequence[tuple[str, str]]
     """Pairs of columns that must be equal: of the table, and of the source with its prefix."""
     target: Condition
-    """What rows of the table must fulfil besides."""
+    """A condition that rows of the table must fulfil besides."""
     source: Condition
-    """What rows of the source must fulfil besides."""
-    of_target: evaluate.RowTest
-    of_source: evaluate.RowTest
+    """A condition that rows of the source must fulfil besides."""
+    of_target: expressions.RowTest
+    of_source: expressions.RowTest
 
     @classmethod
     def of(cls, on: str | Sequence[str], sides: MergeSides) -> Self:
-        """Raises InvalidInputError; SchemaMismatchError for columns whose values are not compared."""
+        """The match by these columns, or this condition. Raises InvalidInputError; SchemaMismatchError for columns
+        whose values are not compared."""
         if isinstance(on, str) and on.strip("`").lower() in sides.own.keys() & sides.other.keys():
             on = [on.strip("`")]
         keys, parts = ([], _flat(sides.condition(on, "matched"))) if isinstance(on, str) else (_keys(on, sides), [])
@@ -133,7 +133,7 @@ class MergeMatch:
                 "condition such as 'target.id = source.id'"
             )
         target, source = (AllOf(tuple(it)) for it in of_sides)
-        return cls(keys, target, source, evaluate.bound(target, sides.arrow), evaluate.bound(source, sides.arrow))
+        return cls(keys, target, source, expressions.bound(target, sides.arrow), expressions.bound(source, sides.arrow))
 
     @property
     def columns_of_keys(self) -> list[str]:
@@ -145,11 +145,11 @@ class MergeMatch:
         return [*self.columns_of_keys, *self.target.columns()]
 
     def kept(self, codes: Any, rows: Rows) -> Any:
-        """The numbers of keys, without those of rows of the table that do not fulfil `target`."""
+        """The numbers of keys in `codes`; -1 for rows of the table that do not fulfil `target`."""
         return codes if self.target == EVERY_ROW else np.where(as_numpy(self.of_target(rows)), codes, -1)
 
     def index(self, source: pa.Table, sides: MergeSides) -> KeyIndex:
-        """The keys of the source. Those of rows that do not fulfil `source` match nothing, as null does."""
+        """The keys of the source. Rows that do not fulfil `source` match nothing, as null does."""
         columns = [_as_key(source.column(other), sides.arrow.field(own).type) for own, other in self.keys]
         if self.source != EVERY_ROW:
             holds = pa.chunked_array([self.of_source(it) for it in source.to_batches()], pa.bool_())

@@ -1,14 +1,14 @@
 """How a write writes its files, checked, and how it tries again. The options of its commit are in `commit/options`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import get_args
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ParamSpec, TypedDict, TypeVar, cast, get_args
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Compression
 from dbio_commit.commit.begin import check_app, has_committed
-from dbio_commit.commit.options import CommitOptions
+from dbio_commit.commit.options import CommitKeywords, CommitOptions, NoteKeywords, takes_options
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
@@ -16,6 +16,35 @@ from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.store import Store
 
 _LARGEST_FILE = 10**12
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class FileKeywords(TypedDict, total=False):
+    """How any write writes its files."""
+
+    compression: Annotated[Compression, '"snappy", "zstd", "gzip" or "none", of the Parquet files.']
+    max_records_per_file: Annotated[int, "the most rows in a file; 0 is no limit."]
+    merge_schema: Annotated[
+        bool,
+        "the data may bring new columns and fields and wider types, and may lack columns, which are then null. Without "
+        "it, the data must have the table's columns; narrower types are cast.",
+    ]
+
+
+class StreamKeywords(FileKeywords, NoteKeywords, total=False):
+    """What the write of a stream takes."""
+
+
+class WriteKeywords(FileKeywords, CommitKeywords, total=False):
+    """What the write of a frame takes."""
+
+    target_file_size: Annotated[
+        int | None,
+        "about how large the files are, in bytes. Spark shuffles the rows for that, and a partition with less gets one "
+        "file. Without Spark, the default is 128 MB.",
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +66,18 @@ class WriteOptions:
         size = self.target_file_size
         if size is not None and (type(size) is not int or not 1 <= size <= _LARGEST_FILE):
             raise InvalidInputError(f"target_file_size is {size!r:.100}, not a number of bytes, such as 128_000_000")
+
+
+def takes_write_options(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """As `takes_options`, for a function that takes options of files, too."""
+    return takes_options(function, WriteOptions)
+
+
+def checked(options: WriteKeywords | StreamKeywords) -> tuple[WriteOptions, CommitOptions]:
+    """The options of the files, and those of the commit. Raises InvalidInputError."""
+    rest: dict[str, Any] = {**options}
+    files = {it.name: rest.pop(it.name) for it in fields(WriteOptions) if it.name in rest}
+    return WriteOptions(**files), CommitOptions(**rest)
 
 
 def with_retries(commit: CommitOptions, store: Store, clock: Clock, write: Callable[[], Commit]) -> Commit:
@@ -81,6 +122,15 @@ def no_commit(store: Store, clock: Clock, app: AppVersion | None) -> Commit:
 
 
 # --- options of Spark's readers and writers, which are texts ------------------------------------------------------
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """How a write of Spark writes its files, with `options` as in `number_option`. Raises InvalidInputError."""
+    return WriteOptions(
+        compression=cast(Compression, options.get("compression", "snappy")),
+        max_records_per_file=number_option(options, "maxRecordsPerFile") or 0,
+        merge_schema=flag_option(options, "mergeSchema"),
+    )
 
 
 def number_option(options: Mapping[str, str], name: str) -> int | None:

@@ -15,8 +15,7 @@ from itertools import islice
 import pyarrow as pa
 
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.write.file_sink import FileSink, StoreSink
-from dbio_commit.commit.write.files import FilesSpec, Output, Run, runs
+from dbio_commit.commit.write.files import FileSink, FilesSpec, Output, Run, StoreSink, runs
 from dbio_commit.commit.write.plan import WritePlan
 from dbio_commit.data.columns import arrow_type
 from dbio_commit.data.footers import CALENDAR
@@ -33,7 +32,7 @@ _AHEAD = 2
 
 
 TARGET_BYTES = 128 * 1000 * 1000
-"""The size of the files if the caller gives none: that of a compaction."""
+"""The target size of files if the caller gives none: that of a compaction."""
 
 
 def write_rows(
@@ -42,7 +41,8 @@ def write_rows(
     batches: Iterable[pa.RecordBatch],
     change: Callable[[FilesSpec], FilesSpec] = lambda spec: spec,
 ) -> list[FileInfo]:
-    """Writes rows with the table's columns to new files. On any error, it deletes these files."""
+    """Writes rows with the table's columns to new files, as `files.write_files`, in up to MOST_WRITERS threads; without
+    threads if all rows make one run. On any error, it deletes these files."""
     schema, terms = plan.mapping.schema, transaction.terms
     target = plan.options.target_file_size or TARGET_BYTES
     spec = FilesSpec(
@@ -55,18 +55,12 @@ def write_rows(
     )
     context = plan.context
     sink = StoreSink(context.store, context.clock, terms)
-    return write_in_threads(change(spec), batches, attempt=context.clock.random_bits(31), files=sink)
-
-
-def write_in_threads(
-    spec: FilesSpec, batches: Iterable[pa.RecordBatch], *, attempt: int, files: FileSink, writers: int | None = None
-) -> list[FileInfo]:
-    """As `files.write_files`, in up to MOST_WRITERS threads. Without threads if all rows make one run."""
+    spec = change(spec)
     each = runs(batches, spec)
-    working = _Writers(spec, attempt=attempt, files=files)
+    working = _Writers(spec, attempt=context.clock.random_bits(31), files=sink)
     try:
         first = deque(islice(each, 2))
-        count = (writers or min(MOST_WRITERS, os.cpu_count() or 1)) if len(first) > 1 else 1
+        count = min(MOST_WRITERS, os.cpu_count() or 1) if len(first) > 1 else 1
         alone = count == 1
         while run := first.popleft() if first else next(each, None):
             if alone:
@@ -88,7 +82,7 @@ class _Writer:
 
     @property
     def waiting(self) -> int:
-        """How many runs it has not written yet. Raises the error of one that failed."""
+        """The number of runs that it has not written yet. Raises the error of a run that failed."""
         while self.work and self.work[0].done():
             self.work.popleft().result()
         return len(self.work)

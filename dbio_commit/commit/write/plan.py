@@ -5,7 +5,7 @@ Every write begins here: with Spark by `spark/write/plan`, which knows PySpark's
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Mode
@@ -18,8 +18,8 @@ from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.data import mapping as rules
 from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions.proof import refuse_unprovable
 from dbio_commit.data.mapping import ColumnMapping, Schema
-from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.log.found_columns import find_columns
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
@@ -80,19 +80,15 @@ class WritePlan:
     def schema_to_record(self) -> Mapping[str, Any] | None:
         """The table's columns after the write, as Spark's JSON; None in the directory scope, which records none.
 
-        If they are those of before, it is exactly the recorded JSON, so that the commit records no change.
+        If the columns stay the same, this is exactly the recorded JSON, so that the commit records no change.
         """
-        if not self.target.is_table:
+        if not self.target.records_columns:
             return None
         own = self.target.metadata.schema
         return own if own is not None and rules.same_schema(own, self.commented) else self.commented
 
-    def as_rewrite(self) -> Self:
-        """The plan of a write that replaces single rows."""
-        return replace(self, intent=replace(self.intent, operation="rewrite"))
-
     def refuse_unchecked(self) -> None:
-        """For a writer that takes rows as they come, and can check them by the statistics of their files only.
+        """Refuses a plan whose rows the writer cannot check except by the statistics of their files.
 
         Raises InvalidInputError for constraints that statistics cannot prove, and for columns that the table fills in.
         """
@@ -120,6 +116,7 @@ def plan_write(
     partition_by: str | Sequence[str] | None,
     options: WriteOptions,
     commit: CommitOptions,
+    rewrites: bool = False,
     sets: Settings | None = None,
     widens: bool = True,
     may_lack: bool = False,
@@ -127,10 +124,13 @@ def plan_write(
 ) -> WritePlan:
     """Checks the options, and how columns of this schema fit the table's columns; writes nothing.
 
-    `sets` are changes of settings, for a mode after which all rows are new. `widens` is whether `merge_schema` may make
-    a column wider, `may_lack` whether the data may lack columns, which are null then, and `by_value` whether the caller
-    refuses whole numbers that would change in the table's column. Raises InvalidInputError, SchemaMismatchError,
-    TableExistsError.
+    - `rewrites`: the write also replaces single rows. Then the mode, "append", is that of its new rows.
+    - `sets`: changes of settings, for a mode after which all rows are new.
+    - `widens`: `merge_schema` may make a column wider.
+    - `may_lack`: the data may lack columns, which are null then.
+    - `by_value`: the caller refuses whole numbers that would change in the table's column.
+
+    Raises InvalidInputError, SchemaMismatchError, TableExistsError.
     """
     if mode not in OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(OPERATIONS)}")
@@ -147,7 +147,7 @@ def plan_write(
     constraints.refuse_unsafe(where=url)
     recorded = target.metadata.schema
     if recorded is not None:
-        arrow_schema(recorded, where=url)  # or InvalidInputError
+        arrow_schema(recorded, where=url)  # may raise InvalidInputError
     needs_current = not sets_columns or rules.has_void(schema) or bool(constraints.filled)
     current = _current(context, target) if needs_current else None
     filled = _filled(schema, current, constraints)
@@ -155,7 +155,7 @@ def plan_write(
     rules.check_writable(schema, partition_by or (), allow_void=True)
     asked = None if partition_by is None else rules.respell(partition_by, schema)
     intent = Intent(
-        operation=OPERATIONS[mode],
+        operation="rewrite" if rewrites else OPERATIONS[mode],
         partition_by=asked,
         app=commit.app,
         must_be_empty=must_be_empty,
@@ -171,7 +171,7 @@ def plan_write(
         table=None if sets_columns else current,
         merge=options.merge_schema,
         # A plain directory has no record of a column that is wider than in some files.
-        widen=target.is_table and widens,
+        widen=target.records_columns and widens,
         replaced=current,
         may_lack=may_lack,
         by_value=by_value,
@@ -180,10 +180,10 @@ def plan_write(
     rules.check_writable(mapping.schema, columns)
     constraints.refuse_lost(rules.field_names(mapping.schema), where=url)
     sets = with_own_spelling(sets, target.metadata.settings, mapping.schema, mapping.partition_columns, where=url)
-    if not target.is_table:
+    if not target.records_columns:
         _refuse_timestamps(mapping.schema, columns, url)
     if context.limits:
-        names.check_length(dict.fromkeys(mapping.partition_columns, "0"), context.limits)  # before anything exists
+        names.check_length(dict.fromkeys(mapping.partition_columns, "0"), context.limits)  # before anything is written
     return WritePlan(
         context=context,
         target=target,
@@ -213,7 +213,7 @@ def _current(context: WriteContext, target: Target) -> Schema | None:
 
 
 def _refuse_timestamps(schema: Schema, columns: Sequence[str], url: str) -> None:
-    """A dbio table names timestamp partitions in UTC; in other directories, the time zone is unknown."""
+    """Raises InvalidInputError for a timestamp column: only a dbio table names the zone of such partitions, UTC."""
     lower = {column.lower() for column in columns}
     for column in schema["fields"]:
         if column["name"].lower() in lower and column["type"] == "timestamp":

@@ -1,7 +1,7 @@
 """Rewrites files without Spark: `delete`, and `write` with `replace_where`; `update` and `merge` build on it.
 
-A file with rows that change is written again, row group by row group, and the commit exchanges it. Conditions are only
-those that surely mean the same without Spark (`data/where_exactly`).
+A file with rows that change is written again, row group by row group, and the commit replaces the old file. Conditions
+are only those that surely mean the same without Spark (`data/conditions/sql`).
 """
 
 from collections import Counter
@@ -22,12 +22,14 @@ from dbio_commit.commit.write.changes import CHANGE_TYPE, DELETE, INSERT, Change
 from dbio_commit.commit.write.options import WriteOptions, with_retries
 from dbio_commit.commit.write.parallel import write_rows
 from dbio_commit.commit.write.plan import WritePlan, plan_write, refuse_directory, refuse_other_columns
-from dbio_commit.data import evaluate
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions import expressions
+from dbio_commit.data.conditions.pruning import column_types, facts_of_file, prune
+from dbio_commit.data.conditions.terms import Where, read_condition
+from dbio_commit.data.conditions.tree import ALWAYS, Condition
 from dbio_commit.data.footers import has_old_calendar
 from dbio_commit.data.frames import Frame, fitted
 from dbio_commit.data.mapping import field_names
-from dbio_commit.data.pruning import ALWAYS, Condition, column_types, facts_of_file, prune
 from dbio_commit.data.row_checks import RowChecks
 from dbio_commit.data.rows import (
     WHOLE_BYTES,
@@ -39,7 +41,6 @@ from dbio_commit.data.rows import (
     refuse_loss,
     refuse_other_rows,
 )
-from dbio_commit.data.terms import Where, read_condition
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit, count_rows
@@ -57,7 +58,7 @@ _T = TypeVar("_T")
 
 Rows = pa.RecordBatch
 ChangeRows = Callable[[Rows, "Changes"], Rows]
-"""Makes of rows of a file those that the table has afterwards, and reports what it changed."""
+"""Returns the rows that the table has in the place of these rows of a file, and reports what it changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class Changes:
 
 
 def snapshot_to_rewrite(context: WriteContext) -> tuple[Snapshot, Mapping[str, Any]]:
-    """The table now, and its columns. Raises TableNotFoundError; InvalidInputError if they are not recorded."""
+    """The table now, and its columns. Raises TableNotFoundError; InvalidInputError if no columns are recorded."""
     snapshot = read_snapshot(context.store, context.clock)
     refuse_directory(snapshot.scope, context.url)
     if snapshot.schema is None:
@@ -91,12 +92,16 @@ class Rewrite:
     def of_rows(cls, context: WriteContext, commit: CommitOptions) -> Self:
         """A rewrite whose rows have the table's columns. Raises TableNotFoundError, InvalidInputError."""
         snapshot, columns = snapshot_to_rewrite(context)
-        plan = plan_write(context, columns, mode="append", partition_by=None, options=WriteOptions(), commit=commit)
+        options = WriteOptions()
+        plan = plan_write(
+            context, columns, mode="append", partition_by=None, options=options, commit=commit, rewrites=True
+        )
         return cls.of(plan, snapshot)
 
     @classmethod
     def of(cls, plan: WritePlan, snapshot: Snapshot | None) -> Self:
-        """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
+        """The rewrite of this plan, which was made with the new rows' columns. Raises InvalidInputError,
+        CommitConflictError."""
         refuse_directory(plan.target.scope, plan.context.url)
         if plan.records_changes and CHANGE_TYPE in map(str.lower, field_names(plan.mapping.schema)):
             raise InvalidInputError(
@@ -126,12 +131,12 @@ class Rewrite:
     # --- conditions -----------------------------------------------------------------------------------------------
 
     def condition(self, where: Where, time_zone: str | None) -> Condition:
-        """Raises InvalidInputError for what is no condition, or one that only Spark can evaluate."""
+        """The parsed condition. Raises InvalidInputError if it is none, or if only Spark can evaluate it."""
         return read_condition(where, self.schema, zone=time_zone, instead=INSTEAD)
 
-    def test(self, condition: Condition) -> evaluate.RowTest:
+    def test(self, condition: Condition) -> expressions.RowTest:
         """A function that says for which rows, with the table's columns, the condition holds."""
-        return evaluate.bound(condition, self.target)
+        return expressions.bound(condition, self.target)
 
     def files(self, condition: Condition, snapshot: Snapshot | None = None) -> Sequence[DataFile]:
         """The files that may hold rows for which the condition holds."""
@@ -148,7 +153,7 @@ class Rewrite:
     # --- files ----------------------------------------------------------------------------------------------------
 
     def read(self, file: DataFile, target: pa.Schema, *, rows: int | None) -> Iterator[Rows]:
-        """The rows with these columns, for a first look. `rows` is how many its writer recorded.
+        """The rows of the file with these columns, for a first look. `rows` is the number that its writer recorded.
 
         Raises InvalidInputError for a file that cannot be read, or not without a loss; StoreError if it has changed.
         """
@@ -156,7 +161,7 @@ class Rewrite:
             yield from self._read(source, file, target, rows=rows, anew=False)
 
     def _read(self, source: Any, file: DataFile, target: pa.Schema, *, rows: int | None, anew: bool) -> Iterator[Rows]:
-        """`anew`: to write all of them again."""
+        """The rows of the file with these columns. `anew`: all of them are to be written again."""
         where, count = self.plan.context.store.url_of(file.path), 0
         parquet = open_parquet(source, where)
         if has_old_calendar(parquet.metadata):
@@ -172,12 +177,13 @@ class Rewrite:
         refuse_other_rows(where, rows, count)
 
     def look_at(self, look: Callable[[DataFile], _T], files: Sequence[DataFile]) -> list[_T]:
-        """What `look` finds in each file, which it reads: in many small files, or a few large ones, side by side."""
+        """What `look` returns for each file, which it reads. Many small files, or a few large ones, are read side by
+        side."""
         store = self.plan.context.store
         return list(store.ahead(look, files, held_bytes(files), size_bytes=WHOLE_BYTES, at_once=_AT_ONCE))
 
     def rows_of(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
-        """How many rows the files have, as far as their writers recorded it."""
+        """The numbers of rows of the files, by path, as far as their writers recorded them."""
         return self.snapshot.rows_of(files) if self.snapshot else {}
 
     def counted(self, files: Sequence[DataFile], condition: Condition) -> list[tuple[int, int]]:
@@ -185,7 +191,7 @@ class Rewrite:
         names = set(condition.columns())
         fields = [it for it in self.target if it.name in names]
         target, known = pa.schema(fields or list(self.target)[:1]), self.rows_of(files)
-        holds = evaluate.bound(condition, target)
+        holds = expressions.bound(condition, target)
 
         def count(file: DataFile) -> tuple[int, int]:
             rows = matching = 0
@@ -219,8 +225,7 @@ class Rewrite:
         The commit is refused if meanwhile rows came for which `depends_on` may hold.
         """
         context, target, known = self.plan.context, self.target, self.rows_of(partial)
-        plan = self.plan.as_rewrite()
-        with plan.begin() as transaction, self._changes() as (changes, changed):
+        with self.plan.begin() as transaction, self._changes() as (changes, changed):
             transaction.remove(file.path for file in (*whole, *partial))
             transaction.goes_by(
                 Read(
@@ -242,9 +247,9 @@ class Rewrite:
             written: list[FileInfo] = []
             try:
                 with closing(opened_ahead(context.store, partial, self._files.again)) as opened:
-                    written += write_rows(plan, transaction, rows(opened))
+                    written += write_rows(self.plan, transaction, rows(opened))
                 if changed is not None and changed.any and (whole or partial):
-                    files = write_rows(plan, transaction, changed.batches(), of_changes)
+                    files = write_rows(self.plan, transaction, changed.batches(), of_changes)
                     # No reader skips change files by statistics.
                     written += [replace(info, statistics=None) for info in files]
             except BaseException:
@@ -281,7 +286,7 @@ def delete_rows(context: WriteContext, where: Where, *, time_zone: str | None, c
 def replace_rows(plan: WritePlan, where: Where, frame: Frame) -> Commit:
     """Replaces the rows for which the condition holds by those of the frame, for which it must hold, too.
 
-    `plan` is the plan of an append of the frame. Raises what `Table.write` raises.
+    `plan` is that of a rewrite with the columns of the frame. Raises what `Table.write` raises.
     """
     snapshot = read_snapshot(plan.context.store, plan.context.clock) if plan.target.scope else None
     rewrite = Rewrite.of(plan, snapshot)
@@ -289,7 +294,7 @@ def replace_rows(plan: WritePlan, where: Where, frame: Frame) -> Commit:
     return _replace(rewrite, condition, lambda: _that_match(rewrite, where, rewrite.test(condition), frame))
 
 
-def _that_match(rewrite: Rewrite, where: Where, holds: evaluate.RowTest, frame: Frame) -> Iterator[Rows]:
+def _that_match(rewrite: Rewrite, where: Where, holds: expressions.RowTest, frame: Frame) -> Iterator[Rows]:
     """The rows of the frame, as the table stores them. Raises InvalidInputError if the condition fails for one."""
     for batch in rewrite.checks().apply(fitted(frame.batches(), rewrite.plan.mapping, rewrite.target)):
         if wrong := batch.num_rows - (pc.sum(holds(batch)).as_py() or 0):
@@ -326,7 +331,7 @@ def _replace(rewrite: Rewrite, condition: Condition, data: Callable[[], Iterable
             yield batch
 
     def metrics(counts: Counter[str]) -> Mapping[str, int]:
-        told = {} if deleted is None else {"numDeletedRows": deleted}
-        return told | ({"numInsertedRows": counts["inserted"]} if data else {})
+        deletions = {} if deleted is None else {"numDeletedRows": deleted}
+        return deletions | ({"numInsertedRows": counts["inserted"]} if data else {})
 
     return rewrite.commit(condition, change, partial=partial, whole=whole, new_rows=new_rows, metrics=metrics)

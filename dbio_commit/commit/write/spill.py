@@ -1,4 +1,4 @@
-"""Rows that wait on the local disk until there are enough of them for a row group."""
+"""Keeps rows on the local disk until there are enough of them for a row group."""
 
 import os
 import tempfile
@@ -27,14 +27,14 @@ def unpack_batch(packed: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def spill_directory(named: str | None) -> str:
-    """Where rows wait: in the directory that the caller names, or in that of the system."""
+    """The directory for waiting rows: the one that the caller names, Spark's, or the system's."""
     directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code does
     return named or directory or tempfile.gettempdir()
 
 
 class Spill:
-    """Rows on the local disk that wait for more rows of their file or partition; in an unnamed file, which no crash
-    leaves. Threads may read from it side by side. `packs`: in fewer bytes, which takes time."""
+    """An unnamed file on the local disk, for rows that wait for more rows of their file or partition. No crash leaves
+    it. Threads may read it side by side. `packs`: the rows are compressed, which takes time."""
 
     def __init__(self, directory: str | None = None, *, packs: bool = False) -> None:
         self._directory, self._packs, self._lock = spill_directory(directory), packs, ProcessLock()

@@ -1,7 +1,7 @@
 """Gives columns new values without Spark: `Table.update`, and the clauses of a merge that set values.
 
-A text is an expression in Spark's SQL, of which only those are evaluated that surely mean the same without Spark
-(`data/values`). Any other value is one of Python.
+A text is an expression in Spark's SQL. Only expressions that surely mean the same without Spark are evaluated
+(`data/conditions/values`). Any other value is a value of Python.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,9 +22,9 @@ from dbio_commit.commit.write.options import with_retries
 from dbio_commit.commit.write.rewrite import WITH_SPARK, Changes, Rewrite, Rows
 from dbio_commit.data import arrow
 from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.conditions.terms import Where, new_value
 from dbio_commit.data.constants import scalar
 from dbio_commit.data.row_checks import RowChecks
-from dbio_commit.data.terms import Where, new_value
 from dbio_commit.protocol.commits import Commit
 
 
@@ -38,7 +38,7 @@ class Plain:
 def new_values(updates: Mapping[str, Any] | None, values: Mapping[str, Any] | None) -> dict[str, Any]:
     """By column: an expression in SQL, or a Plain. In `updates`, texts are SQL; in `values`, all are values.
 
-    Raises InvalidInputError if these are no new values.
+    Raises InvalidInputError if no column gets a value, or if one gets two.
     """
     given = [{} if it is None else it for it in (updates, values)]
     if not all(isinstance(it, Mapping) for it in given) or not any(given):
@@ -56,7 +56,7 @@ def new_values(updates: Mapping[str, Any] | None, values: Mapping[str, Any] | No
 def update_rows(
     context: WriteContext, values: Mapping[str, Any], where: Where, *, time_zone: str | None, commit: CommitOptions
 ) -> Commit:
-    """Gives columns new values, those of `new_values`, in the rows for which the condition holds.
+    """Gives columns new values in the rows for which the condition holds. `values` is a result of `new_values`.
 
     Raises what `Table.update` raises.
     """
@@ -95,7 +95,7 @@ class SeenColumns:
     kinds: Mapping[str, Any]
     """Their types, in Spark's JSON, by the names that the columns have in rows."""
     names: Mapping[tuple[str, str], str]
-    """What SQL calls them, as for `read_value`."""
+    """Their names in SQL, as for `read_value`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Setting:
 
     target: pa.Schema
     values: Mapping[str, Callable[[Rows], Any]]
-    """By column, from rows that have the columns of the scope."""
+    """By column: computes the new values from rows that have the columns of the scope."""
     checks: RowChecks
 
     @classmethod
@@ -157,9 +157,9 @@ class Setting:
         return self.checks.checked(pa.RecordBatch.from_arrays(columns, schema=self.target))
 
     def change(self, batch: Rows, matching: Any, seen: Rows, changes: Changes) -> Rows:
-        """The rows of the batch, with new values in those that match; `seen` are these rows, with the scope's columns.
+        """The rows of the batch, with new values in those that match. `seen` has the latter with the scope's columns.
 
-        It counts and records the rows that change.
+        Counts and records the rows that change.
         """
         if not seen.num_rows:
             return batch
@@ -182,7 +182,7 @@ def _value_of(
         constant = scalar(new_value(given.value, kind, column=name), arrow_type(kind))
         return lambda rows: pa.repeat(constant, rows.num_rows)
     with needs("a value in SQL", extra="cli"):
-        from dbio_commit.data.values import Unsure, read_value
+        from dbio_commit.data.conditions.values import Unsure, read_value
     try:
         now = rewrite.plan.context.clock.now()
         value = read_value(given, scope.kinds, names=scope.names, now=now, kind=kind, zone=time_zone)
@@ -210,7 +210,7 @@ def as_sql(values: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str,
 
     Names of other columns stay, for Spark to refuse. Raises InvalidInputError for a value that its column cannot have.
     """
-    from dbio_commit.data.literals import written
+    from dbio_commit.data.conditions.literals import written
 
     kinds = {it["name"].lower(): it["type"] for it in schema["fields"]}
     found: dict[str, str] = {}

@@ -1,8 +1,7 @@
 """Fetches small files of object stores whole, some of them before a reader needs them, in bounded memory.
 
-A reader that waits for each file would wait as often as there are files. pyarrow takes files from several threads, in
-about the order that was announced, and leaves some out; `store/many` is for one thread that takes all, in order. How
-rows come from the bytes is in `reading`.
+pyarrow reads files in several threads, in about the announced order, and leaves some out. `store/many` is for one
+thread that reads all files in order. `reading` makes rows of the bytes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,12 +22,12 @@ HELD_BYTES = 16 * 1024 * 1024
 """Files are fetched ahead while those that are fetched and still needed have no more than this."""
 
 _FIRST = 4
-"""So many files are fetched at first, and twice as many as were read thereafter, up to CONCURRENCY: a reader that wants
-only a few rows stops early."""
+"""So many files are fetched at first, and two more for each file read, up to CONCURRENCY: a reader that wants only a
+few rows stops early."""
 
 
 class FilesAhead:
-    """The whole files of one reader, which reads about in this order. Threads may share it."""
+    """The whole files of one reader, which reads them in about this order. Threads may share this object."""
 
     def __init__(self, store: Store, files: Iterable[tuple[str, int]]) -> None:
         """`files`: paths and sizes in bytes."""
@@ -37,7 +36,7 @@ class FilesAhead:
         self._rest = iter(self._sizes)
         self._next = next(self._rest, None)
         self._fetched: dict[str, Future[bytes]] = {}
-        """The files that are fetched and still needed, or being fetched."""
+        """The files that are fetched and still needed, or are being fetched."""
         self._past: set[str] = set()
         """The files that are not fetched ahead any more: the reader, or a fetch ahead, has come to them."""
         self._held_bytes = self._count = 0

@@ -1,4 +1,4 @@
-"""A snapshot as a Dataset of pyarrow, if pyarrow's own reader keeps the table's rules."""
+"""Makes a pyarrow Dataset of a snapshot, if pyarrow's own reader finds the table's rows in the files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 import pyarrow.fs as pfs
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.data.conditions.expressions import for_arrow
 from dbio_commit.data.conform import partition_value
-from dbio_commit.data.exact import for_arrow
 from dbio_commit.log.frames.dataset_ahead import ScannedAhead, filesystem_of
 from dbio_commit.log.frames.matching import MatchedFile, match_files
 from dbio_commit.log.frames.request import Request
@@ -38,7 +38,7 @@ def to_dataset(request: Request) -> ds.Dataset:
 
 
 def dataset_of(request: Request, files: Sequence[MatchedFile]) -> ds.Dataset:
-    """The files, in which pyarrow finds the table's rows, as a dataset with the columns to read."""
+    """A dataset of these files, with the columns to read. pyarrow must find the table's rows in them."""
     store, target = request.store, request.target
     options: Any = ds.ParquetReadOptions  # its stubs lack defaults
     read_options = options(coerce_int96_timestamp_unit="us")
@@ -58,7 +58,7 @@ def dataset_of(request: Request, files: Sequence[MatchedFile]) -> ds.Dataset:
 
 
 def _partition(partition: Mapping[str, str | None], target: pa.Schema, where: str) -> Any:
-    """What holds for each row of a file, by the name of its directory."""
+    """The expression that is true for each row of a file, by the partition values in its directory's name."""
     lower = {name.lower(): text for name, text in partition.items()}
     found: Any = pc.scalar(True)
     for field in target:

@@ -1,4 +1,4 @@
-"""Files of an object store for pyarrow's datasets: without requests for what is known, and with files fetched ahead."""
+"""Files of an object store for pyarrow's datasets. Small files are fetched ahead, and known sizes and footers kept."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class ScannedAhead(ds.FileSystemDataset):
     _store: Store
     _files: Mapping[str, MatchedFile]
     _all: ds.FileSystemDataset | None = None
-    """Of a filtered dataset, the one without a filter: pyarrow shows no files of a filtered one."""
+    """For a filtered dataset: the unfiltered one. pyarrow shows no files of a filtered dataset."""
     _kept: Any = None
     """The filter."""
 
@@ -74,7 +74,7 @@ def filesystem_of(store: Store, files: Sequence[MatchedFile], fetched: FilesAhea
 
 @cache
 def _file_system() -> Any:
-    """A class for fsspec. There is one for all scans: a class is in a circle of references, and would keep files."""
+    """A class for fsspec. All scans share it, since a class is in a cycle of references, and would keep files."""
     with needs("to_dataset"):
         from fsspec.spec import AbstractFileSystem
 

@@ -1,7 +1,7 @@
-"""A snapshot as a relation of DuckDB, which reads the files when a query runs, as often as queries run.
+"""Makes a DuckDB relation of a snapshot. Each query reads the files when it runs.
 
 DuckDB itself reads files on a disk that hold the table's columns as they are. pyarrow reads others for it, if pyarrow
-keeps the table's rules (`dataset`). The rows of the rest are converted in memory.
+finds the table's rows in them (`dataset`). The rows of all other files are converted in memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbio_commit.base.packages import require
-from dbio_commit.data.exact import duckdb_column, for_duckdb
+from dbio_commit.data.conditions.expressions import duckdb_column, for_duckdb
 from dbio_commit.log.frames.dataset import dataset_of
 from dbio_commit.log.frames.matching import MatchedFile, match_files, unused_name
 from dbio_commit.log.frames.reading import read_batches
@@ -54,7 +54,7 @@ _LISTED: Mapping[Any, str] = {
     pa.string(): "VARCHAR", pa.bool_(): "BOOLEAN", pa.date32(): "DATE",
     pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
 }  # fmt: skip
-"""The types of which Python's values are exact in a list of DuckDB, whatever the settings of the connection."""
+"""The types whose Python values stay exact in a list of DuckDB, whatever the settings of the connection."""
 
 
 def _native(
@@ -90,10 +90,10 @@ def _native(
 
 
 def _plain(rows: "duckdb.DuckDBPyRelation", target: pa.Schema) -> "duckdb.DuckDBPyRelation":
-    """The columns, without what DuckDB thinks to know of floating-point ones.
+    """The columns, with floating-point ones wrapped in TRY, so that DuckDB does not filter them by bounds.
 
-    It takes the bounds in a footer for all values, and finds no NaN, which many writers leave out of bounds. Neither
-    does pyarrow, which gets its filters. DuckDB knows nothing of the value of TRY, which costs no time.
+    DuckDB and pyarrow take the bounds in a footer for all values, and lose NaN, which many writers leave out of bounds.
+    DuckDB knows no bounds of the value of TRY. TRY costs no time.
     """
     columns = [(_quoted(field.name), _has_floats(field.type)) for field in target]
     if not any(is_odd for _, is_odd in columns):

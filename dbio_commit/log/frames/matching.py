@@ -1,4 +1,4 @@
-"""Looks at footers, to find the files that other tools can read by themselves, with the table's columns."""
+"""Finds the files that other tools can read by themselves with the table's columns, by their footers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.data.alike import Match, match
+from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.data.conform import partition_value
-from dbio_commit.data.pruning import column_types
 from dbio_commit.data.rows import open_end
 from dbio_commit.log.frames.request import Request
 from dbio_commit.protocol import names
@@ -25,10 +25,10 @@ class MatchedFile(NamedTuple):
     why: str
     """Why pyarrow's own reader would not find the table's rows in it; empty if it would."""
     end: Tail
-    """Its size, and its last bytes with the footer; no bytes if those of other files have the room."""
+    """Its size, and its last bytes with the footer; no bytes on a disk, or if other files fill `_ENDS_BYTES`."""
 
     def is_native(self, request: Request) -> bool:
-        """Whether a tool on this machine reads the file from the disk as the table's rows."""
+        """Whether Polars and DuckDB themselves read the table's rows from this file, which must be on a disk."""
         is_found = request.store.is_disk and not names.is_pattern(f"{request.store.url}/{self.file.path}")
         in_layout = {*self.file.partition} == {*request.snapshot.partition_columns}
         return self.match is Match.SAME and is_found and in_layout
@@ -48,7 +48,7 @@ def unused_name(name: str, names: Iterable[str]) -> str:
 
 
 _ENDS_BYTES = 16 * 1024 * 1024
-"""Of object stores: the most bytes of all ends that are kept. So a reader need not fetch them again."""
+"""The most bytes of ends of files that are kept for an object store, so that a reader need not fetch them again."""
 
 
 def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) -> list[MatchedFile]:
@@ -69,7 +69,7 @@ def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) 
 
 
 class _Room:
-    """What is left of a number of bytes. Threads share it."""
+    """A budget of bytes. Threads share it."""
 
     def __init__(self, size: int) -> None:
         self._left = size
@@ -83,7 +83,7 @@ class _Room:
 
 
 class _Matching:
-    """Matches files, most of which have the same columns as the one before: then the answer is the same, too."""
+    """Matches files. A file with the same columns as the file before, as most have, gets the same answer."""
 
     def __init__(self, target: pa.Schema) -> None:
         self._target = target

@@ -1,6 +1,6 @@
 """Rows of a table as a DataFrame of pandas, with exactly the values of the table.
 
-pyarrow makes floating-point numbers of whole numbers beside nulls, also inside lists, maps and structs.
+pyarrow alone would convert whole numbers beside nulls to floating-point numbers, also inside lists, maps and structs.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Reads filters of Polars as conditions that leave out files and row groups; see `data/pruning`.
+"""Reads filters of Polars as conditions that leave out files and row groups; see `data/conditions/pruning`.
 
 Polars shows an expression as JSON, whose form may change with its version. A part is read only if it has exactly the
 fields and values below, and its types are known. Any other part may hold in any row. Polars filters the rows itself
@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, OneOf, Operator
+from dbio_commit.data.conditions.tree import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, OneOf, Operator
 
 if TYPE_CHECKING:
     import polars
@@ -22,7 +22,7 @@ _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": 
 
 
 def outline(predicate: "polars.Expr", schema: Mapping[str, Any]) -> Condition:
-    """The condition. `schema` has Polars' types of the columns."""
+    """The predicate as a condition; parts that are not understood are UNKNOWN. `schema` has Polars' types."""
     import polars as pl
 
     try:
@@ -59,7 +59,7 @@ class _Reader:
         return UNKNOWN if column is None else self._compare(column, _MIRRORED[operator], left)
 
     def _of_function(self, inputs: Any, function: Any) -> Condition:
-        """Each function is compared as a whole: a field that is not expected may be another meaning."""
+        """A function is compared as a whole, because a field that is not expected may change the meaning."""
         if not isinstance(inputs, list):
             return UNKNOWN
         if function == {"Boolean": "Not"} and len(inputs) == 1:

@@ -1,7 +1,7 @@
-"""A snapshot as a LazyFrame of Polars: which files and columns to read follows from the query.
+"""Makes a Polars LazyFrame of a snapshot. The query decides which files and columns are read.
 
-Polars reads files that hold the table's columns as they are, if they are on a disk; all others are read by `reading`.
-Polars filters all rows itself, so `polars_predicate` may understand a part of a filter only.
+Polars itself reads files on a disk that hold the table's columns as they are. `reading` reads all others. Polars
+filters all rows itself, so `polars_predicate` need not understand all parts of a filter.
 """
 
 import re
@@ -15,9 +15,9 @@ import pyarrow as pa
 from dbio_commit.base.errors import InvalidInputError, MissingPackageError
 from dbio_commit.base.packages import require
 from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conditions.expressions import for_polars, polars_column
+from dbio_commit.data.conditions.tree import AllOf, Condition
 from dbio_commit.data.encoding import leaves, problem_of_values
-from dbio_commit.data.exact import for_polars, polars_column
-from dbio_commit.data.pruning import AllOf, Condition
 from dbio_commit.log.frames.matching import MatchedFile, match_files, unused_name
 from dbio_commit.log.frames.polars_predicate import outline
 from dbio_commit.log.frames.reading import read_batches
@@ -33,12 +33,12 @@ _FILES_AT_ONCE = 256
 
 _DIRECT_FILES = 1_000
 _DIRECT_IN_PARTITIONS = 200
-"""With more files, those that a query does not need are worth leaving out before their footers are read."""
+"""With more files, it is faster to leave out those that a query does not need before footers are read."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 _NUMBER, _DATE = re.compile(r"-?[0-9]{1,18}"), re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TEXTS = {"Int8": _NUMBER, "Int16": _NUMBER, "Int32": _NUMBER, "Int64": _NUMBER, "Date": _DATE}
-"""By types of Polars: the texts in names of directories that Polars reads as this package does."""
+"""For types of Polars, the texts in names of directories that Polars reads as dbio does."""
 
 
 def to_lazy(request: Request) -> "polars.LazyFrame":
@@ -54,7 +54,8 @@ def to_lazy(request: Request) -> "polars.LazyFrame":
 
 
 def _direct(request: Request) -> "polars.LazyFrame | None":
-    """The files as a scan of Polars alone, which is the fastest; None if only `_scan` finds all rows, or reads less.
+    """The files as a scan of Polars alone, which is the fastest. None if only `_resolved_late` finds all rows, or if it
+    reads less.
 
     Polars itself leaves out row groups, and partitions if it finds their values in the files' paths.
     """
@@ -97,10 +98,10 @@ def _with_paths(request: Request, kinds: "dict[str, polars.DataType]") -> "polar
 
 
 def _resolved_late(request: Request) -> "polars.LazyFrame":
-    """A frame of which Polars asks for the rows once it knows what a query needs.
+    """A frame whose rows Polars asks for once it knows what a query needs.
 
-    Polars passes the filters as they are. A source of `register_io_source` would get them as bytes, and there are none
-    of a function of Python without the package cloudpickle.
+    Polars passes the filters as expressions. `register_io_source` alone would pass them as bytes, which needs the
+    package cloudpickle for filters with a Python function.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
@@ -139,7 +140,7 @@ def _resolved_late(request: Request) -> "polars.LazyFrame":
 
 @dataclass(frozen=True)
 class _Planned:
-    """What a query needs, as Polars has planned it."""
+    """The rows and columns that a query needs, as Polars has planned it."""
 
     request: Request
     names: Sequence[str]
@@ -156,19 +157,19 @@ class _Planned:
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator["polars.DataFrame"]:
-        """What Polars calls for each run of the query.
+        """Returns the rows. Polars calls this for each run of the query.
 
-        The rows come in the order of the files, whichever columns and filters there are.
+        The rows come in the order of the files, whatever the columns and filters are.
         """
         request, target = self.request, self.request.target
         used = [*self.filters, *([] if predicate is None else [predicate])]
         left = min((it for it in (self.limit, n_rows) if it is not None), default=None)
         asked = [outline(it, _polars_schema(target)) for it in used] if left is None else []
-        told = AllOf((*asked, *([request.condition] if request.condition else ()))) if asked else None
-        files = request.files if told is None else request.pruned(told)
+        condition = AllOf((*asked, *([request.condition] if request.condition else ()))) if asked else None
+        files = request.files if condition is None else request.pruned(condition)
         wanted = self.names if with_columns is None else with_columns
         needed = pa.schema([target.field(name) for name in dict.fromkeys([*wanted, *self.filter_columns])])
-        for frame in _frames(request, files, needed, used if left is None else (), told, batch_size, left):
+        for frame in _frames(request, files, needed, used if left is None else (), condition, batch_size, left):
             if left is not None:
                 frame = frame.head(left)
                 left -= frame.height
@@ -183,18 +184,18 @@ def _frames(
     files: Sequence[DataFile],
     target: pa.Schema,
     keep: Sequence["polars.Expr"],
-    told: Condition | None,
+    condition: Condition | None,
     batch_size: int | None,
     n_rows: int | None,
 ) -> Iterator["polars.DataFrame"]:
-    """The rows in the order of the files; of each, as Polars reads it itself, if it does."""
+    """The rows in the order of the files. Polars itself reads a file if it can."""
     for native, others in _runs(request, files, target):
         if native:
             lazy = _native(request, native, target)
             lazy = lazy.filter(*keep) if keep else lazy
             lazy = lazy if n_rows is None else lazy.head(n_rows)
             yield from lazy.collect_batches(chunk_size=batch_size, maintain_order=True, engine="streaming")
-        for batch in read_batches(request, others, target, skipping=told):
+        for batch in read_batches(request, others, target, skipping=condition):
             frame = frame_of(pa.Table.from_batches([batch]))
             yield frame.filter(*keep) if keep else frame
 
@@ -202,7 +203,7 @@ def _frames(
 def _runs(
     request: Request, files: Sequence[DataFile], target: pa.Schema
 ) -> Iterator[tuple[list[MatchedFile], Sequence[DataFile]]]:
-    """The files in their order: those that Polars itself reads, or those that it does not."""
+    """The files in their order, in runs: files that Polars itself reads, or files that it does not read."""
     if not request.store.is_disk:
         yield [], files
         return

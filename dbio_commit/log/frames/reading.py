@@ -1,6 +1,6 @@
 """Reads the rows of files with pyarrow, through the table's own store: batch by batch, some files ahead of the caller.
 
-`data/rows` and `data/conform` make a file's columns those of the table.
+`data/rows` and `data/conform` convert a file's columns to those of the table.
 """
 
 import os
@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from dbio_commit.data.columns import file_schema, own_name
-from dbio_commit.data.exact import for_arrow
-from dbio_commit.data.pruning import Condition, column_types, facts_of_file
+from dbio_commit.data.conditions.expressions import for_arrow
+from dbio_commit.data.conditions.pruning import column_types, facts_of_file
+from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_footer, open_parquet, read_rows
 from dbio_commit.data.statistics import bounds_in_group, leaf_types
 from dbio_commit.log.frames import ahead
@@ -38,7 +39,7 @@ _HELD = 2
 
 
 def read_table(request: Request) -> pa.Table:
-    """All rows in memory, with the columns that are asked for."""
+    """All rows in memory, with the wanted columns."""
     whole = _whole_bytes(request, request.target, request.condition)
     read = _reader(request, request.target, partial(open_file, request.store, whole_bytes=whole), request.condition)
 
@@ -50,8 +51,8 @@ def read_table(request: Request) -> pa.Table:
 
 
 def count(request: Request) -> int:
-    """How many rows there are. Reads the columns of the condition; without one, only footers of files whose number of
-    rows is not recorded."""
+    """How many rows there are. Reads the columns of the condition. Without a condition, reads only footers of files
+    whose number of rows is not recorded."""
     if request.condition is not None:
         used = next(request.condition.columns(), request.wanted[0])
         asked = replace(request, wanted=[used])
@@ -86,7 +87,7 @@ def read_batches(
 
 
 def batch_reader(request: Request) -> pa.RecordBatchReader:
-    """The rows, with the columns that are asked for."""
+    """The rows batch by batch, with the wanted columns."""
     wanted = list(request.wanted)
     schema = pa.schema([request.target.field(name) for name in wanted])
     found = read_batches(request, request.files, request.target)
@@ -205,8 +206,8 @@ def _choose_groups(
     kept = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        told = {name: bounds_in_group(kind, footer, number, leaf) for name, (leaf, kind) in leaves.items()}
-        info = FileInfo(path="", size=0, rows=group.num_rows, statistics=told, partition=dict(partition))
+        bounds = {name: bounds_in_group(kind, footer, number, leaf) for name, (leaf, kind) in leaves.items()}
+        info = FileInfo(path="", size=0, rows=group.num_rows, statistics=bounds, partition=dict(partition))
         facts_of = facts_of_file(info, used, types_of)
         if group.num_rows and all(condition.may_hold(facts_of) for condition in conditions):
             kept.append(number)

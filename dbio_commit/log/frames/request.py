@@ -1,4 +1,4 @@
-"""What a caller asks of a snapshot's rows: columns, and a condition in Spark's SQL or as a list of terms."""
+"""A request for rows of a snapshot: the columns, and a condition in Spark's SQL or as a list of terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import columns as kinds
-from dbio_commit.data.pruning import Condition, column_types, prune
-from dbio_commit.data.terms import Where, known_columns, listed, read_condition
+from dbio_commit.data.conditions.pruning import column_types, prune
+from dbio_commit.data.conditions.terms import Where, known_columns, listed, read_condition
+from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.log.found_columns import table_columns
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """Which rows and columns of a snapshot are asked for."""
+    """The rows and columns of a snapshot that a caller wants."""
 
     snapshot: "Snapshot"
     store: Store
     columns: Mapping[str, Any]
     """All columns of the table, as Spark's JSON."""
     wanted: Sequence[str]
-    """The columns that are asked for, in this order."""
+    """The names of the columns that the caller wants, in this order."""
     condition: Condition | None
-    """What each row must fulfil."""
+    """The condition that each row must fulfil; None for all rows."""
 
     @cached_property
     def target(self) -> pa.Schema:
-        """The columns to read: those that are asked for, in their order, then others that the condition uses."""
+        """The columns to read: the wanted ones, in their order, then others that the condition uses."""
         schema = kinds.arrow_schema(self.columns, where=self.snapshot.url)
         used = dict.fromkeys([*self.wanted, *(self.condition.columns() if self.condition else ())])
         return pa.schema([schema.field(name) for name in used])
@@ -45,7 +46,7 @@ class Request:
         return self.snapshot.files if self.condition is None else self.pruned(self.condition)
 
     def pruned(self, condition: Condition) -> Sequence[DataFile]:
-        """Those of the snapshot's files that may hold rows which fulfil the condition."""
+        """The snapshot's files that may hold rows which fulfil the condition."""
         return prune(self.snapshot.files, self.snapshot.of_files, condition, column_types(self.columns))
 
 
@@ -57,8 +58,8 @@ def make_request(
     where: Where | None,
     time_zone: str | None,
 ) -> Request:
-    """The request, checked. Raises InvalidInputError for what the table does not have, and for a condition whose rows
-    are not certain without Spark; MissingPackageError without sqlglot if the condition is SQL.
+    """The request, checked. Raises InvalidInputError for a column that the table lacks, and for a condition that only
+    Spark can evaluate for certain; MissingPackageError without sqlglot if the condition is SQL.
     """
     known = table_columns(store, snapshot)
     schema = kinds.arrow_schema(known, where=snapshot.url)

@@ -1,4 +1,4 @@
-"""The statistics of files in parts: found by the place of each file's row, and read row group by row group."""
+"""Reads the statistics of files in parts, row group by row group, and finds them by the place of each file's row."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,10 +16,10 @@ from dbio_commit.protocol.markers.files import ColumnBounds, StoredBounds
 from dbio_commit.protocol.parts import Part
 
 MOST_KEPT_BYTES = 64 * 1024**2
-"""How much of what was read stays in memory, for the next files of the same row groups."""
+"""The most bytes of statistics that stay in memory, for the next files of the same row groups."""
 
 BoundsByFact = Mapping[rows.Fact, list[Any]]
-"""For each fact of a column, the values of some files."""
+"""For each fact of a column (min, max, nulls), its value in each of some files."""
 
 
 class PartStatistics:
@@ -34,11 +34,11 @@ class PartStatistics:
         self._chunks: LRUCache[tuple[int, int, str], Any] = LRUCache(MOST_KEPT_BYTES, getsizeof=_size_of)
 
     def of(self, columns: Sequence[str], parts: Sequence[int], places: Sequence[int]) -> StoredBounds:
-        """The statistics of these columns, for the rows at these places. They are read when they are asked for."""
+        """The statistics of these columns, for the rows at these places. They are read on demand."""
         return _Bounds(self, columns, parts, places)
 
     def facts(self, may: Callable[[str], bool], parts: Sequence[int], places: Sequence[int]) -> dict[str, BoundsByFact]:
-        """What is recorded of the columns for which the function is true, for the rows at these places.
+        """The statistics of the columns for which `may` is true, by column, for the rows at these places.
 
         Raises DamagedPart if the statistics are not those that were written.
         """
@@ -70,10 +70,10 @@ class PartStatistics:
         return source.group_rows if source else ()
 
     def nulls(self, columns: Sequence[str], part: int, group: int, places: Any) -> list[Any]:
-        """How many nulls each column has, for the rows at these places of a row group, as arrays; null if that is not
-        known.
+        """The number of nulls in each column, for the rows at these places of a row group: one array per column.
 
-        The columns are given in lower case. Raises DamagedPart if the statistics are not those that were written.
+        An unknown number is null. The columns are given in lower case. Raises DamagedPart if the statistics are not
+        those that were written.
         """
         source = self._source(part)
         assert source

@@ -29,7 +29,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.subtrees import Subtrees
 
 Remember = Callable[[str, Callable[[], Any], Callable[[Any], int]], Any]
-"""Returns what the function reads, now or earlier. Takes a name for it, the function, and its size in memory."""
+"""A cache. Takes a name, a function that reads the value, and one for its size in bytes. Returns the value."""
 
 
 class _Keys(dict[str, rows.Key]):
@@ -51,13 +51,13 @@ class StoredCommits(CommitsInParts):
     """The transactions that a root covers, read from its parts when they are first needed."""
 
     def __init__(self, reader: PartReader, parts: Sequence[Part], remember: Remember | None = None) -> None:
-        """`remember` keeps what is read for other readers of the same root, in bounded memory."""
+        """`remember` caches what is read, for other readers of the same root, in bounded memory."""
         self.reader, self._parts = reader, parts
         self._remember = remember or (lambda what, read, bytes: read())
 
     @cached_property
     def table(self) -> pa.Table:
-        """Their rows, in their order."""
+        """The rows of the transactions, in their order."""
         found: pa.Table = self._remember("rows", self._read_table, lambda table: table.nbytes)
         return found
 
@@ -76,8 +76,8 @@ class StoredCommits(CommitsInParts):
     def keys(self) -> Mapping[str, rows.Key]:
         """The place of each transaction."""
         at = rows.listed(self.table["at"].cast(pa.int64()))
-        told = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
-        return _Keys({tid: rows.Key(at, rank) for tid, at, rank in told}, self.reader)
+        each = zip(rows.listed(self.table["tid"]), at, rows.listed(self.table["rank"]), strict=True)
+        return _Keys({tid: rows.Key(at, rank) for tid, at, rank in each}, self.reader)
 
     @cached_property
     def firsts(self) -> Mapping[str, int | None]:
@@ -139,7 +139,7 @@ class StoredCommits(CommitsInParts):
 
     @cached_property
     def _rows(self) -> Sequence[rows.CommitRow]:
-        """Decoded once: a table in slices has most transactions in each of them."""
+        """The rows of the transactions. They are decoded once, since each slice has most transactions."""
         return self._rows_of(self.table)
 
     def _rows_of(self, table: pa.Table) -> Sequence[rows.CommitRow]:
@@ -207,7 +207,7 @@ class StoredCommits(CommitsInParts):
 
     def among(self, news: Sequence[Decided], paths: Collection[str], *, hides: bool) -> list[Decided]:
         stored = set(paths)
-        if not hides:  # then the parts have no path that its own transaction adds only now
+        if not hides:  # then the parts have no path that the news add under the tid in its name
             stored.difference_update(path for it in news for path in it.marker.added if names.is_of(path, it.tid))
         tables = (rows.of_paths(table, stored) for table in self.files.of_paths(stored)) if stored else ()
         files = rows.together(tables)
@@ -218,12 +218,12 @@ class StoredCommits(CommitsInParts):
         return dict(zip(rows.listed(self.table["tid"]), rows.listed(self.table["columns"]), strict=True))
 
     def named(self, files: pa.Table) -> list[Decided]:
-        """The transactions of these rows, with those of their paths that are in them."""
+        """The transactions of these rows of files, with those of their paths that are in the rows."""
         tids = {*rows.listed(rows.dictionary(files["tid"]).unique())}
         return self._decode([it for it in self._rows if it.tid in tids], files)
 
     def some(self, files: pa.Table) -> list[Decided]:
-        """All transactions, with those of their paths that are in these rows."""
+        """All transactions, with those of their paths that are in these rows of files."""
         found = [*self._outlines]
         for commit in self.named(files):
             at = self._at[commit.tid]
@@ -264,5 +264,5 @@ class StoredCommits(CommitsInParts):
 
 
 def without_files(info: CommitInfo | None) -> CommitInfo | None:
-    """What a marker records, without what it records of each file."""
+    """`dbio_commit` of a marker, without what it records of each file."""
     return replace(info, files=None) if info else None

@@ -1,4 +1,4 @@
-"""How many rows, and nulls of some columns, the live files of a large table have: added up on columns of Arrow."""
+"""Counts the rows, and the nulls of some columns, of a large table's live files, by directory, on columns of Arrow."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _MOST: Any = 1 << 40
 
 
 class Counting:
-    """Adds up what is recorded of files, some at a time, by their directories."""
+    """Adds up the recorded numbers of rows and nulls by directory, some files at a time."""
 
     def __init__(self) -> None:
         self.found: CountsByDirectory = {}
@@ -30,7 +30,7 @@ class Counting:
     def add(self, directory: Any, counts: Sequence[Any]) -> bool:
         """Adds files, with the directory, the number of rows and the numbers of nulls of each.
 
-        False if one of the numbers is unknown, or cannot be true.
+        Returns False if one of the numbers is unknown, or cannot be true.
         """
         counts = [it.fill_null(UNKNOWN) for it in counts]
         if not all(_are_between(it, counts[0]) for it in counts):
@@ -39,18 +39,18 @@ class Counting:
         columns = [*map(str, range(len(counts)))]
         table = pa.table([directory.indices, *counts], names=["directory", *columns])
         sums = table.group_by("directory", use_threads=False).aggregate([(name, "sum") for name in columns])
-        told = directory.dictionary.take(rows.joined(sums["directory"])), *(sums[f"{it}_sum"] for it in columns)
-        for text, *each in zip(*map(rows.listed, told), strict=True):
+        totals = directory.dictionary.take(rows.joined(sums["directory"])), *(sums[f"{it}_sum"] for it in columns)
+        for text, *each in zip(*map(rows.listed, totals), strict=True):
             so_far = self.found.setdefault(text, [0] * len(counts))
             self.found[text] = [one + other for one, other in zip(so_far, each, strict=True)]
         return True
 
-    def add_new(self, files: Iterable[DataFile], told: Mapping[str, FileInfo], columns: Sequence[str]) -> bool:
-        """The same for files by what their markers record, path by path."""
+    def add_new(self, files: Iterable[DataFile], infos: Mapping[str, FileInfo], columns: Sequence[str]) -> bool:
+        """As `add`, for files whose numbers are in `infos`, by path."""
         directories: list[str] = []
         each: list[list[int | None]] = []
         for file in files:
-            info = told.get(file.path)
+            info = infos.get(file.path)
             known = {name.lower(): it.nulls for name, it in (info.statistics or {}).items()} if info else {}
             directories.append(names.split(file.path)[0])
             each.append([info.rows if info else None, *map(known.get, columns)])
@@ -68,9 +68,10 @@ def _are_between(counts: Any, of_rows: Any) -> bool:
 def with_nulls(
     statistics: PartStatistics, table: pa.Table, columns: Sequence[str]
 ) -> Iterator[tuple[pa.Table, Sequence[Any]]]:
-    """Some of these rows at a time, with the number of nulls in each of the columns, which are given in lower case.
+    """Some of these rows at a time, with the number of nulls of each column in each row's file.
 
-    The rows are `rows.located`, and those of a part are near each other. Raises DamagedPart.
+    `columns` are in lower case. The rows are as `rows.located` returns them, and the rows of a part are near each
+    other. Raises DamagedPart.
     """
     if not columns:
         yield table, ()

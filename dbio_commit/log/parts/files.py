@@ -1,7 +1,7 @@
-"""The live files of a table with parts: which row groups may have some, and which of their rows are live.
+"""Finds the live files of a table with parts: reads row groups that may have some, and finds their live rows.
 
-Rows are read range by range of their keys, so that a table of any size takes the same memory, and only if somebody
-asks for them.
+Rows are read on demand, one range of keys after the other, so that a table of any size takes the same memory. The
+*news* are the transactions that the root does not cover.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,20 +36,20 @@ from dbio_commit.protocol.state import (
     CountsByDirectory,
     DataFile,
     FilesInParts,
-    Holds,
-    HoldsInSome,
     LiveFiles,
+    MayMatch,
+    MayMatchAny,
     in_slices,
     live_files,
 )
 from dbio_commit.store import Store
 
 CHECKED_AT_ONCE = 16_384
-"""How many paths are checked as one text, of which there are several copies meanwhile."""
+"""How many paths are checked as one text. Several copies of the text are in memory meanwhile."""
 
 
 class PathsByDirectory(Collection[str]):
-    """Paths, of which those in some directories are found without a look at all others: each slice asks for a few."""
+    """A set of paths with an index by directory, since each slice asks for the paths in a few directories."""
 
     def __init__(self, paths: Collection[str]) -> None:
         self._paths = paths if isinstance(paths, set | frozenset) else {*paths}
@@ -62,7 +62,7 @@ class PathsByDirectory(Collection[str]):
         return found
 
     def inside(self, directories: Iterable[str]) -> list[str]:
-        """Those in these directories, and not below them."""
+        """The paths in these directories, and not below them."""
         return [path for directory in directories for path in self._each.get(directory, ())]
 
     def __contains__(self, path: object) -> bool:
@@ -76,12 +76,12 @@ class PathsByDirectory(Collection[str]):
 
 
 class PartFiles(FilesInParts):
-    """The live files by the parts of a root and by the transactions that it does not cover (`news`)."""
+    """The live files, from the parts of a root and from the transactions that it does not cover (`news`)."""
 
     def __init__(
         self, store: Store, root: Checkpoint, news: Sequence[Decided], layout: Layout, *, past: Past | None = None
     ) -> None:
-        """With `past`, the files are those of an earlier state. Then `news` has only transactions that counted."""
+        """With `past`, the files are those of an earlier state, and `news` has only transactions that counted then."""
         assert root.state
         self._store, self._root, self._layout, self._past = store, root, layout, past
         self._state = root.state
@@ -112,7 +112,7 @@ class PartFiles(FilesInParts):
 
     @property
     def hides(self) -> bool:
-        """Whether a path is removed that no transaction adds, as far as that is known without reading all parts."""
+        """Whether a path is removed that no transaction adds, by what is known without a read of all parts."""
         return self._state.hides or self._lost.hides
 
     @overload
@@ -149,23 +149,23 @@ class PartFiles(FilesInParts):
         self,
         may: Callable[[Partition], bool],
         columns: Collection[str],
-        holds: Holds | None,
-        in_some: HoldsInSome | None = None,
+        holds: MayMatch | None,
+        in_some: MayMatchAny | None = None,
     ) -> LiveFiles:
         columns = {*columns} - {column.lower() for column in self._layout}
-        holds = holds if columns else None  # `may` has answered it
+        holds = holds if columns else None  # `may` decides by partition columns
         chosen: list[DataFile] = []
         for table in self._live(self._rows.tables(lambda text: may(names.parse_partition(text)))):
             files = self._files(table)
             if holds:
                 counts = rows.listed(table["rows"])
                 bounds = self._bounds(table, columns, counts, in_some)
-                files = (file for file, told, count in zip(files, bounds, counts, strict=True)
-                         if told is not None and holds(file.partition, told, count))  # fmt: skip
+                files = (file for file, own, count in zip(files, bounds, counts, strict=True)
+                         if own is not None and holds(file.partition, own, count))  # fmt: skip
             chosen += files
-        told = {info.path: info for commit in self._news for info in unpack_files(commit.marker)} if holds else {}
+        infos = {info.path: info for commit in self._news for info in unpack_files(commit.marker)} if holds else {}
         for file in self._new:
-            info = told.get(file.path)
+            info = infos.get(file.path)
             if may(file.partition) and (
                 holds is None or info is None or holds(file.partition, info.statistics or {}, info.rows)
             ):
@@ -183,28 +183,28 @@ class PartFiles(FilesInParts):
                         return None
         except DamagedPart:
             return None
-        told = {info.path: info for commit in self._news for info in unpack_files(commit.marker)}
-        return counting.found if counting.add_new(self.new, told, columns) else None
+        infos = {info.path: info for commit in self._news for info in unpack_files(commit.marker)}
+        return counting.found if counting.add_new(self.new, infos, columns) else None
 
     def find(self, paths: Collection[str]) -> Mapping[str, int | None]:
         found: dict[str, int | None] = {}
         if stored := {*paths} - self._only_new:
             for table in self._live(self._rows.of_paths(stored)):
                 found |= {row["path"]: row["rows"] for row in _dicts(table, stored)}
-        told = {info.path: info.rows for commit in self._news for info in unpack_files(commit.marker)}
-        return found | {file.path: told.get(file.path) for file in self._new if file.path in paths}
+        counts = {info.path: info.rows for commit in self._news for info in unpack_files(commit.marker)}
+        return found | {file.path: counts.get(file.path) for file in self._new if file.path in paths}
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def _new(self) -> LiveFiles:
-        """The live files that the news add. Raises CorruptMarkerError for one outside of all partitions."""
+        """The live files that the news add. Raises CorruptMarkerError for a file outside of all partitions."""
         check_partitions(self._store, self.new, self._layout)
         return with_sizes(self._store, self.new)
 
     @cached_property
     def new(self) -> LiveFiles:
-        """The same, with the sizes that are recorded."""
+        """As `_new`, with recorded sizes and without a check of partitions."""
         live = live_files(self._news)
         absent = self._absent
         is_odd = any(names.parse_data_file(names.split(file.path)[1]) != file.tid for file in live)
@@ -215,7 +215,7 @@ class PartFiles(FilesInParts):
 
     @cached_property
     def _left(self) -> "_Totals":
-        """What the live files in parts add up to."""
+        """The number and size of the live files in parts."""
         if self._past is None and not self._removed_tids:
             lost, state = self._lost, self._state
             if state.files < lost.files:
@@ -228,7 +228,7 @@ class PartFiles(FilesInParts):
 
     @cached_property
     def _lost(self) -> "_Lost":
-        """What the news remove or replace of the live files of the parts."""
+        """The number and size of the live files of the parts that the news remove or replace."""
         files = bytes = 0
         earlier = self._removed.difference(path for commit in self._news for path in commit.marker.added)
         for table in map(self._counted, self._rows.of_paths(self._superseded)) if self._superseded else ():
@@ -245,16 +245,16 @@ class PartFiles(FilesInParts):
 
     @cached_property
     def _replaced(self) -> set[str]:
-        """Paths that the news add, and perhaps the parts, too: they count once. A name with its writer's tid is new."""
+        """Paths that the news add and the parts may have, too: they count once. A name with its writer's tid is new."""
         return {file.path for file in self.new} - self._only_new
 
     @cached_property
     def _only_new(self) -> set[str]:
-        """Paths that the news add, and surely not the parts."""
+        """Paths that the news add and the parts surely lack."""
         return {file.path for file in self.new if file.tid and names.is_of(file.path, file.tid)}
 
     def _hidden_among(self, paths: Collection[str]) -> set[str]:
-        """Those of some paths that the parts alone say are removed."""
+        """The paths among these that transactions in the parts remove."""
         found: set[str] = set()
         wanted = PathsByDirectory(paths)
         for table in map(self._counted, self._rows.of_paths(wanted)):
@@ -286,9 +286,9 @@ class PartFiles(FilesInParts):
     # --- in the past ----------------------------------------------------------------------------------------------
 
     def since(self, later: Later) -> Since:
-        """What became of these files since then. Reads all rows, if later transactions in parts removed some.
+        """Which of these files are gone. Reads all rows if later transactions in parts removed some.
 
-        Only files that were removed since are looked for.
+        Only files that later transactions removed are looked up on the store.
         """
         assert self._past
         keys, here = self._past.keys, dict.fromkeys(later.removals, 0)
@@ -325,7 +325,7 @@ class PartFiles(FilesInParts):
     # --- files ----------------------------------------------------------------------------------------------------
 
     def as_recorded(self, table: pa.Table) -> Iterator[DataFile]:
-        """The files in these rows, with the sizes that are recorded, and in whatever partitions."""
+        """The files in these rows, with recorded sizes and without a check of partitions."""
         directory = rows.dictionary(table["directory"])
         partitions = [*map(names.parse_partition, rows.listed(directory.dictionary))]
         paths, tids = rows.listed(rows.paths_of(table)), rows.listed(table["tid"])
@@ -346,7 +346,7 @@ class PartFiles(FilesInParts):
             yield from map(DataFile, paths, sizes, map(tids.__getitem__, of), map(partitions.__getitem__, codes))
 
     def _checked(self, table: pa.Table) -> pa.Table:
-        """The rows with their sizes. Raises CorruptMarkerError for a path that no reader may take for data."""
+        """The rows, with unknown sizes filled in. Raises CorruptMarkerError for a path that readers may not read."""
         self._check_partitions(table)
         self._check(table)
         sizes = table["size"]
@@ -364,7 +364,7 @@ class PartFiles(FilesInParts):
                 raise self._misplaced(texts[code])
 
     def _check(self, table: pa.Table) -> None:
-        """Raises CorruptMarkerError for a path that no reader may take for data."""
+        """Raises CorruptMarkerError for a path that readers may not read as data."""
         directory, name = rows.dictionary(table["directory"]), rows.joined(table["name"])
         length_of: Any = pc.binary_length
         if not table.num_rows or names.are_surely_visible(
@@ -385,10 +385,12 @@ class PartFiles(FilesInParts):
         )
 
     def _bounds(
-        self, table: pa.Table, columns: Collection[str], counts: Sequence[int | None], in_some: HoldsInSome | None
+        self, table: pa.Table, columns: Collection[str], counts: Sequence[int | None], in_some: MayMatchAny | None
     ) -> Iterator[Mapping[str, Bounds] | None]:
-        """What is recorded of these columns, given in lower case, for each of these rows. Nothing if damaged. None for
-        rows among which `in_some` leaves none. `counts` are the numbers of rows of the files."""
+        """The statistics of these columns for each row: empty if they are damaged, None if `in_some` rules the row out.
+
+        The columns are in lower case. `counts` are the numbers of rows of the files.
+        """
         parts, places = rows.listed(table["part"]), rows.listed(table["place"])
         facts: Mapping[str, BoundsByFact] = {}
         with suppress(DamagedPart):
@@ -406,16 +408,16 @@ def _bounds_in(facts: BoundsByFact, some: slice) -> ColumnBounds:
 
 
 class _Totals(NamedTuple):
-    """What some files add up to."""
+    """The number and size of some files."""
 
     files: int = 0
     bytes: int = 0
     """Without files of unknown size."""
     unknown: int = 0
-    """How many have no known size."""
+    """How many files have no known size."""
 
     def plus(self, table: pa.Table) -> "_Totals":
-        """With the files in these rows."""
+        """These numbers, with the files in these rows added."""
         size = table["size"]
         return _Totals(
             self.files + table.num_rows, self.bytes + (pc.sum(size).as_py() or 0), self.unknown + size.null_count
@@ -423,14 +425,14 @@ class _Totals(NamedTuple):
 
 
 class _Lost(NamedTuple):
-    """What some transactions take away."""
+    """What the news remove from the parts."""
 
     files: int
-    """How many live files of earlier ones."""
+    """How many live files of the parts."""
     bytes: int
-    """The size of these. Those of unknown size count nothing."""
+    """Their size, without files of unknown size."""
     hides: bool
-    """Whether they remove a path that was not live before, and that none of them adds."""
+    """Whether the news remove a path that was not live before, and that they do not add."""
 
 
 class _Gone:
@@ -441,7 +443,7 @@ class _Gone:
         self._first: tuple[tuple[rows.Key, int], str] | None = None
 
     def add(self, places: Mapping[str, tuple[rows.Key, int]]) -> None:
-        """Looks for these files, which are given with their places in the order of the state."""
+        """Looks up these files on the store. They are given with their places in the order of the state."""
         paths = [*places]
         for path, entry in zip(paths, self._store.stat_many(paths), strict=True):
             if entry is None:
@@ -466,7 +468,7 @@ def _collected(files: Any) -> LiveFiles:
 
 
 def _live_rows(table: pa.Table, keys: Callable[[], Mapping[str, rows.Key]]) -> pa.Table:
-    """The rows that add a live path, by these rows alone, which have all rows of each path."""
+    """The rows that add a live path. The table has all rows of each path."""
     removed = table.filter(pc.is_valid(table["removed"]))
     live = table.filter(pc.is_valid(table["added"]))
     if removed.num_rows:
@@ -478,7 +480,7 @@ def _live_rows(table: pa.Table, keys: Callable[[], Mapping[str, rows.Key]]) -> p
 
 
 def _each_once(live: pa.Table, paths: Collection[str], keys: Callable[[], Mapping[str, rows.Key]]) -> pa.Table:
-    """Of rows that add one of these paths, the one of the latest transaction."""
+    """The rows, with only the latest transaction's row for each of these paths."""
     latest: dict[str, tuple[rows.Key, int]] = {}
     several: list[int] = []
     places, some = _with_names(live, paths)
@@ -498,7 +500,7 @@ def _without(table: pa.Table, paths: Collection[str]) -> pa.Table:
 
 
 def _with_names(table: pa.Table, paths: Collection[str]) -> tuple[list[int], pa.Table]:
-    """The rows that may be of these paths, by their names, and where they are."""
+    """The numbers of the rows with the file name of one of these paths, and these rows."""
     if isinstance(paths, PathsByDirectory):
         paths = paths.inside(_directories(table))
     wanted = rows.texts({names.split(path)[1] for path in paths})

@@ -1,5 +1,7 @@
-"""What a checkpoint adds to the parts of the one before it if it forgets paths, or resolves references: slice by slice,
-so that a table of any size takes the same memory. Reads the parts, and writes nothing."""
+"""Finds the rows that a checkpoint adds to parts if it forgets paths, or resolves references.
+
+Reads the parts one slice (a range of keys) after the other, so that a table of any size takes the same memory.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
@@ -26,7 +28,7 @@ from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, live_files
 
 _BY_REFERENCE = 1 << 30
-"""The place of a path that a marker removes by a reference: after those that it names, in the order of the paths."""
+"""The place of all paths that a marker removes by reference: after the paths that it names."""
 
 
 class NewRows(NamedTuple):
@@ -37,32 +39,32 @@ class NewRows(NamedTuple):
 
 
 class ChangedCommits(NamedTuple):
-    """What becomes of the transactions."""
+    """The new rows of transactions, and since when all states are known."""
 
     table: pa.Table
     known_since: datetime | None
 
 
 class Forgetting:
-    """The next state of a table with parts: `slices` first, then the rest."""
+    """The next state of a table with parts. Read all `slices` before the other methods are called."""
 
     def __init__(
         self, old: StoredCommits, news: Sequence[Decided], transactions: Sequence[Decided], gone: Container[str]
     ) -> None:
-        """`transactions` are all, in their order, those of `old` as outlines. `gone` has the removed files that are
-        deleted: only removed files are looked up in it."""
+        """`transactions` has all transactions in their order; those of `old` are outlines, without paths. `gone` has
+        the removed files that are deleted: only removed files are looked up in it."""
         self._old, self._news, self._transactions, self._gone = old, news, transactions, gone
         self._new = {commit.tid: commit for commit in news}
         referring = [commit for commit in transactions if commit.marker.removed_tids]
         self._infos: dict[str, CommitInfo | None] = {it.tid: it.marker.dbio_commit for it in referring}
-        """Of the transactions with references, as the slices resolve them."""
+        """What each transaction with references records, as far as the slices have resolved it."""
         self._named = {it.tid: frozenset(it.marker.removed_tids) for it in referring}
         self._referenced = frozenset[str]().union(*self._named.values())
         self._left: set[str] = set()
-        """The transactions that have paths."""
+        """The transactions that still have paths."""
         self._counts: defaultdict[str, _Sums] = defaultdict(_Sums)
         self._removed: set[tuple[str, str]] = set()
-        """(transaction, the one of whose files it removes some by a reference)."""
+        """Pairs of tids: the first transaction removes files of the second by reference."""
         self._lossy: datetime | None = None
         self._files = self._bytes = self._unknown = 0
         self._hides = False
@@ -112,7 +114,7 @@ class Forgetting:
         return ChangedCommits(table, known_since)
 
     def state(self, layouts: Collection[Layout]) -> State:
-        """What the files add up to."""
+        """The numbers and sizes of all files, as the root records them."""
         return State(
             files=self._files,
             bytes=min(self._bytes, MOST),
@@ -159,9 +161,9 @@ class Forgetting:
         return NewRows(_Places(news).put_right(found), rows.statistics_table(found, described))
 
     def _touched(self, table: pa.Table, news: Sequence[Placed]) -> Any:
-        """For each row whether its path, by its name, is removed or added twice, or may be by the news.
+        """For each row whether a path of its name may be removed or added twice, by parts or by the news.
 
-        The other rows add a live path each, and stay.
+        Each other row adds a live path, and stays.
         """
         paths = (path for it in news for path in (*it.commit.marker.added, *it.commit.marker.removed))
         wanted = [rows.texts({names.split(path)[1] for path in paths})]
@@ -185,7 +187,7 @@ class Forgetting:
         self._hides = self._hides or any(path not in added for commit in commits for path in commit.marker.removed)
 
     def _find_adders(self, commits: Sequence[Decided]) -> Mapping[str, Sequence[str]]:
-        """The transactions that added each path, of those to which others refer."""
+        """For each path the transactions that added it, among those to which others refer."""
         found: dict[str, list[str]] = {}
         for commit in commits:
             for path in commit.marker.added if commit.tid in self._referenced else ():
@@ -197,14 +199,14 @@ class Forgetting:
     def _resolved(self, commit: Decided) -> Decided:
         if commit.tid not in self._infos:
             return commit
-        own, told = commit.marker.dbio_commit, self._infos[commit.tid]
+        own, resolved = commit.marker.dbio_commit, self._infos[commit.tid]
         assert own
-        assert told
-        info = replace(own, version=told.version, removed_tids=told.removed_tids)
+        assert resolved
+        info = replace(own, version=resolved.version, removed_tids=resolved.removed_tids)
         return commit._replace(marker=replace(commit.marker, dbio_commit=info))
 
     def _in_order(self) -> Sequence[Decided]:
-        """All transactions. One that removes files by reference comes after the one that added them."""
+        """All transactions. A transaction that removes files by reference comes after the one that added them."""
         if not self._removed:
             return self._transactions
         order = {commit.tid: commit for commit in self._transactions}
@@ -235,7 +237,7 @@ class Forgetting:
         return {it.tid: it.marker.dbio_commit for it in self._transactions if it.tid in self._infos}
 
     def _changed(self, commits: Sequence[Decided], placed: Mapping[str, rows.Key], number: int) -> pa.Table:
-        """The rows of known transactions that have removed more by their references."""
+        """The new rows of known transactions whose references have removed more paths."""
         changed = {commit.tid: commit for commit in commits if self._is_changed(commit.tid)}
         table = rows.moved_commits(self._old.table, {tid: placed[tid] for tid in changed}, number)
         found = []
@@ -248,7 +250,7 @@ class Forgetting:
 
 
 class _Sums:
-    """What the slices change of one transaction: of a new one all, of a known one what its references add."""
+    """The numbers of paths of one transaction: all of a new one, and those that references add to a known one."""
 
     def __init__(self) -> None:
         self.added = self.removed = self.lost_added = self.lost_removed = 0
@@ -275,13 +277,13 @@ class _Places:
         self._removed = {it.commit.tid: _first(it.commit.marker.removed, it.removed) for it in news}
 
     def put_right(self, files: pa.Table) -> pa.Table:
-        """New rows, whose places are those within the slice, with the places in the whole markers."""
+        """The new rows, with places in the whole markers instead of places in the slice."""
         if not files.num_rows:
             return files
-        told = [rows.listed(files[name]) for name in ("tid", "added", "removed")]
+        columns = [rows.listed(files[name]) for name in ("tid", "added", "removed")]
         added: list[int | None] = []
         removed: list[int | None] = []
-        for path, tid, adds, removes in zip(rows.listed(rows.paths_of(files)), *told, strict=True):
+        for path, tid, adds, removes in zip(rows.listed(rows.paths_of(files)), *columns, strict=True):
             added.append(None if adds is None else self._added[tid][path])
             removed.append(None if removes is None else self._removed.get(tid, {}).get(path, _BY_REFERENCE))
         for name, values in (("added", added), ("removed", removed)):

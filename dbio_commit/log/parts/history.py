@@ -1,6 +1,6 @@
-"""What streams and change feeds read of a large table: the paths of some commits, and states in the order of time.
+"""Reads the history of a large table for streams and change feeds: paths of some commits, and files in order of time.
 
-Little is in memory at once, whatever the size of the table: about `PATHS_AT_ONCE` paths, or those of one commit.
+At most about `PATHS_AT_ONCE` paths, or the paths of one commit, are in memory at once.
 """
 
 from bisect import bisect_right
@@ -27,10 +27,10 @@ from dbio_commit.store import Store
 
 
 class StoredHistory(HistoryInParts):
-    """Reads from the parts of a root."""
+    """Reads the history from the parts of a root."""
 
     def __init__(self, store: Store, snapshot: Snapshot, *, before: HistoryInParts | None = None) -> None:
-        """`before` has what was read earlier, which counts if it is of the same root."""
+        """`before` is an earlier reader. If it is of the same root, its results are used again."""
         self._store, self._snapshot, self._root = store, snapshot, snapshot.checkpoint
         assert isinstance(self._root.commits, StoredCommits)
         self._stored = self._root.commits
@@ -106,7 +106,7 @@ class StoredHistory(HistoryInParts):
             some = table.filter(pc.and_(pc.is_valid(table["added"]), rows.is_among(table["tid"], tids)))
             both = rows.listed(pc.is_valid(some["removed"]))
             for tid, is_both, bytes in zip(rows.listed(some["tid"]), both, rows.listed(some["size"]), strict=True):
-                if not (is_both and tid in recorded):  # that is a change file
+                if not (is_both and tid in recorded):  # else it is a change file
                     count[tid] += 1
                     size[tid] += bytes or 0
         return {tid: Totals(count[tid], size[tid]) for tid in tids}
@@ -124,7 +124,7 @@ class StoredHistory(HistoryInParts):
 
 
 class _StateInOrder(FilesInOrder):
-    """Counts the files of each commit first, and then reads those of some commits at a time."""
+    """The files of a state, commit by commit. Counts the files of each commit first, then reads some at a time."""
 
     def __init__(self, files: PartFiles, past: Past, own: Set[str]) -> None:
         self._files, self._past, self._own = files, past, own
@@ -133,7 +133,7 @@ class _StateInOrder(FilesInOrder):
 
     @cached_property
     def _totals(self) -> Mapping[str, Totals]:
-        """What the files of each commit add up to, in the order of the commits."""
+        """The number and size of each commit's live files, in the order of the commits."""
         count, size = dict.fromkeys(self._past.keys, 0), dict.fromkeys(self._past.keys, 0)
         for table in self._files.live_rows():
             for tid, bytes in zip(rows.listed(table["tid"]), rows.listed(table["size"]), strict=True):
@@ -175,7 +175,7 @@ class _StateInOrder(FilesInOrder):
         return rest - sum(max(file.size, 0) for file in self.some(begun, start))
 
     def _read(self, start: int) -> tuple[range, list[DataFile]]:
-        """The files of the commit with the file in this place, and of those after it."""
+        """About `PATHS_AT_ONCE` files of whole commits, from the commit that has place `start`, and their places."""
         first = bisect_right(self._ends, start)
         begin = self._ends[first - 1] if first else 0
         last = max(bisect_right(self._ends, begin + history.PATHS_AT_ONCE), first + 1)
@@ -195,7 +195,7 @@ class _StateInOrder(FilesInOrder):
 
 
 class _Row(NamedTuple):
-    """A row of a file."""
+    """Some columns of a row of files."""
 
     path: str
     tid: str

@@ -1,4 +1,7 @@
-"""Merges parts: reads them, and makes the rows of the parts that replace them."""
+"""Merges parts: reads them, and makes the rows of the parts that replace them.
+
+A *cut* is a key that divides the rows of files into ranges.
+"""
 
 from array import array
 from bisect import bisect_right
@@ -24,13 +27,13 @@ class Piece(NamedTuple):
     """The rows of a new part."""
 
     tables: Iterable[pa.Table]
-    """The rows, some at a time. They are read once."""
+    """The rows, some at a time. They can be read only once."""
     statistics: Callable[[], Iterator[pa.Table]] | None = None
-    """The statistics of the rows, some rows at a time, after these were read; None if there are none."""
+    """Returns the statistics, some rows at a time, after `tables` was read. None if there are none."""
 
 
 def pieces_of_news(files: pa.Table, statistics: pa.Table | None, cut: Cut) -> tuple[list[Piece], list[Key]]:
-    """New rows of files with their statistics, and the new cuts between them."""
+    """The pieces of new rows of files with their statistics, and the new cuts between them."""
     starts, cuts = _cut(files, cut)
     bounds = [*pairwise([*starts, files.num_rows])]
     return [_piece_of_news(files, statistics, start, stop - start) for start, stop in bounds], cuts
@@ -44,7 +47,7 @@ def _piece_of_news(files: pa.Table, statistics: pa.Table | None, start: int, row
 
 
 def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
-    """Where the pieces begin, and the new cuts."""
+    """The number of the first row of each piece, and the new cuts."""
     keys = rows.KeysOf(table)
     starts = {0, *(keys.first_from(key) for key in cut.cuts)}
     cuts: list[Key] = []
@@ -58,7 +61,7 @@ def _cut(table: pa.Table, cut: Cut) -> tuple[list[int], list[Key]]:
 
 
 def merge(reader: PartReader, wanted: Merge) -> tuple[Iterator[Piece], list[Key]]:
-    """The rows of the parts that replace these, and the new cuts between them. Pieces without rows are left out.
+    """The pieces that replace the parts of `wanted`, and the new cuts between them. Pieces without rows are left out.
 
     Each piece must be read before the next one.
     """
@@ -71,7 +74,7 @@ def merge(reader: PartReader, wanted: Merge) -> tuple[Iterator[Piece], list[Key]
 
 
 def _new_cuts(wanted: Merge) -> list[Key]:
-    """Where row groups begin, so that about the same number of rows is between two cuts."""
+    """The first keys of some row groups, so that about the same number of rows is between two cuts."""
     starts = sorted(((*group.first,), group.rows) for part in wanted.parts for group in part.groups)
     total, first = sum(count for _, count in starts), starts[0][0]
     cuts: list[Key] = []
@@ -84,12 +87,12 @@ def _new_cuts(wanted: Merge) -> list[Key]:
 
 
 def _merge_files(reader: PartReader, wanted: Merge, cuts: Sequence[Key]) -> Iterator[Piece]:
-    """Window by window, so that parts of any size take the same memory."""
+    """Merges one window of keys after the other, so that parts of any size take the same memory."""
     parts = wanted.parts
     inputs = _Inputs([reader.statistics(part) for part in parts])
 
     def tables() -> Iterator[tuple[int, pa.Table]]:
-        """In order, each with the number of its piece."""
+        """The rows in order, some at a time, with the number of the piece that they are in."""
         for window in FileRows(HeldParts(reader, parts), parts).windows(keep_gone=not wanted.is_whole):
             table = window.table.unify_dictionaries()
             table = table.take(rows.order_of(table))
@@ -105,14 +108,14 @@ def _merge_files(reader: PartReader, wanted: Merge, cuts: Sequence[Key]) -> Iter
 
 
 class _Places:
-    """Where the rows of a new part come from."""
+    """The part, and the row in it, from which each row of a new part comes."""
 
     def __init__(self) -> None:
         self.parts, self.places = array("q"), array("q")
         """The number of the part of each row, and the number of the row in it."""
 
     def note(self, located: pa.Table) -> pa.Table:
-        """Notes these rows, and returns them as they are in a part."""
+        """Records where these rows come from, and returns them without the columns that say so."""
         self.parts.extend(rows.integers(located["part"]))
         self.places.extend(rows.integers(located["place"]))
         return located.drop_columns(["part", "place"])
@@ -123,7 +126,7 @@ _MOST_KEPT_BYTES = parquet.STATISTICS_BYTES
 
 
 class _Inputs:
-    """The statistics of the merged parts. Rows of each part are asked for in their order."""
+    """The statistics of the merged parts. The caller asks for the rows of each part in their order."""
 
     def __init__(self, each: Sequence[OpenStatistics | None]) -> None:
         self._each = each
@@ -133,7 +136,7 @@ class _Inputs:
         """The columns of all; None if no part has statistics."""
 
     def of(self, rows: "_Places") -> Callable[[], Iterator[pa.Table]] | None:
-        """The statistics of these rows, some at a time."""
+        """A function that returns the statistics of these rows, some at a time; None if no part has statistics."""
         if self.schema is None:
             return None
         step = self._step()
@@ -188,7 +191,7 @@ class _Inputs:
         return table.take(places)
 
     def _read(self, source: OpenStatistics, columns: Sequence[str], group: int) -> pa.Table:
-        """The columns of a row group. Those that cannot be read are left out, each with a WARNING."""
+        """The columns of a row group. A column that cannot be read is all null, with a WARNING."""
         try:
             return source.read(columns, group)
         except DamagedPart as error:

@@ -1,4 +1,4 @@
-"""What a checkpoint adds to the parts of the one before it: rows for all that differs. No input or output."""
+"""Finds the rows that a checkpoint adds to the parts of the checkpoint before it. No input or output."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,11 +21,11 @@ def find_news(
     number: int,
     firsts: Mapping[str, int | None],
 ) -> News:
-    """The rows that parts with the transactions `before` need in order to have those `after`.
+    """The rows that turn parts with the transactions `before` into parts with the transactions `after`.
 
-    Both are in the order of the history. `keys` are the places of those before, `firsts` the numbers of the checkpoints
-    that covered them first. A transaction that is in both, with
-    the same marker object, has not changed, so that its paths need not be there.
+    Both are in the order of the history. `keys` has the places of the transactions before, and `firsts` the number of
+    the checkpoint that covered each first. A transaction in both with the same marker object has not changed, so it
+    may lack its paths.
     """
     old = {commit.tid: commit for commit in before}
     placed = places(after, keys)
@@ -35,7 +35,7 @@ def find_news(
     left = sorted(old.keys() - {commit.tid for commit in after})
 
     def files() -> Iterator[FileRow]:
-        """Commit by commit, since the rows of a path take more memory as Python's objects than all else of it."""
+        """Yields one commit's rows after the other: as Python objects, the rows take most of the memory."""
         for commit in after:
             known, key = old.get(commit.tid), placed[commit.tid]
             if known is not None and known.marker is commit.marker:
@@ -62,18 +62,18 @@ def find_news(
 
 
 class Changes(NamedTuple):
-    """What becomes of the rows of files of one transaction."""
+    """How the rows of files of one transaction change."""
 
     now: Mapping[str, FileRow]
-    """Its rows, by path."""
+    """All rows after the change, by path."""
     gone: list[FileRow]
-    """Rows by which paths are forgotten."""
+    """Rows that mark paths as forgotten."""
     new: list[FileRow]
-    """The rows that it has not had before."""
+    """Rows of paths that had no row before."""
 
 
 def changes(before: Decided | None, after: Decided) -> Changes:
-    """The rows that a transaction needs in order to have other paths. `before` is None if it has no rows yet."""
+    """How the rows of a transaction change from `before` to `after`. `before` is None if it has no rows yet."""
     now = rows.file_rows(after)
     had = rows.file_rows(before) if before else {}
     gone = [rows.gone_row(path, after.tid) for path in had.keys() - now.keys()]
@@ -81,13 +81,13 @@ def changes(before: Decided | None, after: Decided) -> Changes:
 
 
 def _at_the_end(commit: Decided) -> Callable[[FileRow], FileRow]:
-    """Moves a new row of a known transaction behind its known rows. They keep their places if rows before them go."""
+    """A function that moves a new removal of a known transaction behind its known removals, also forgotten ones."""
     gone = min(commit.forgotten.removed, 1 << 30)
     return lambda row: row if row.removed is None else row._replace(removed=row.removed + gone)
 
 
 def places(commits: Sequence[Decided], keys: Mapping[str, Key]) -> dict[str, Key]:
-    """A place for each commit, in their order. Those that have one keep it, as far as the order allows that."""
+    """A place for each commit, by tid, in the order of the commits. A commit keeps its old place if possible."""
     found: dict[str, Key] = {}
     last = Key(-(1 << 62), 0)
     for commit in commits:

@@ -1,10 +1,10 @@
-"""The Parquet files of parts: bytes with checksums, and back. No input or output.
+"""Encodes parts as Parquet files with checksums, and decodes them. No input or output.
 
 A reader of files and commits checks the bytes of whole row groups, which the root describes. Statistics are read column
-by column. Before their footer they have the CRC-32 of each column chunk. A part that was changed on its way is never
-read as another one. Parquet's own checksums do not suffice: they leave out the headers of pages.
+by column, and have the CRC-32 of each column chunk before their footer. So no reader takes changed bytes for a part.
+Parquet's own checksums do not suffice: they leave out the headers of pages.
 
-The checks of a footer and of pages come before pyarrow, which may end the process or take gigabytes otherwise.
+Footers and pages are checked before pyarrow reads them: damaged ones could crash pyarrow, or make it take gigabytes.
 """
 
 import io
@@ -45,23 +45,23 @@ _MOST_VALUES = 64 * MOST_ROWS
 
 _MOST_UNPACKED = 64 * 1024**2
 _RATIO = 100
-"""A row group of files or commits, or a column chunk of statistics, unpacks to at most so many bytes, and so many for
-each of its bytes."""
+"""A row group of files or commits, or a column chunk of statistics, unpacks to at most `_MOST_UNPACKED` bytes, plus
+`_RATIO` bytes for each of its bytes."""
 
 _MOST_VALUE = 4 * 64 + 4
 """The bytes of the longest bound that dbio records: 64 characters, and their length."""
 
 _PLAIN, _DICTIONARIES = 0, {2, 8}
 _ENCODINGS = {_PLAIN, 3, 5, *_DICTIONARIES}
-"""Parquet's numbers of the encodings that writers use, with run lengths and differences. In others, few bytes may stand
-for very long texts. So they may in a dictionary."""
+"""Parquet's numbers of the encodings that writers use: plain, run lengths, differences, dictionaries. In others, and in
+a dictionary, few bytes may stand for very long texts, so texts are plain."""
 
 
 def encode_part(
     tables: pa.Table | Iterable[pa.Table], *, kind: PartKind, name: str, since: int, until: int
 ) -> tuple[bytes, Part]:
-    """The object of a part with these rows, and its description. The rows are sorted, also across the tables, of which
-    the first has some."""
+    """The object of a part with these rows, and its description. The rows are sorted, also across the tables. The first
+    table is not empty."""
     rest = iter([tables] if isinstance(tables, pa.Table) else tables)
     first = next(rest)
     sink = io.BytesIO()
@@ -135,7 +135,7 @@ def _directories(table: pa.Table) -> list[str] | None:
 
 
 GROUP_BYTES = 32 * 1024**2
-"""A row group of more than one row has at most so many bytes unpacked, so that readers take it however well it is
+"""A row group of more than one row has at most so many bytes unpacked. So readers accept it, however small it is
 packed."""
 
 
@@ -151,7 +151,7 @@ def _groups(table: pa.Table, dictionaries: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _with_own_texts(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows with dictionaries of the texts that occur in them: each row group would have all texts of the table."""
+    """The rows with dictionaries of only their own texts. Else each row group would have all texts of the table."""
     for name in columns:
         own = table[name].cast(pa.string()).dictionary_encode()
         table = table.set_column(table.column_names.index(name), table.schema.field(name), own)
@@ -182,9 +182,9 @@ def encode_statistics(tables: Iterator[pa.Table], *, name: str) -> tuple[bytes, 
     writer.close()
     with sink.getbuffer() as view:  # no copy: there may be hundreds of megabytes
         end = len(view) - _MAGIC_BYTES - int.from_bytes(view[-_MAGIC_BYTES:][:4], "little")
-        told = bytes(view[end:])
-        sums = b"".join(_packed_crc(view[at:stop]) for group in pages.places(told) for at, stop in group)
-    footer = sums + told
+        own_footer = bytes(view[end:])
+        sums = b"".join(_packed_crc(view[at:stop]) for group in pages.places(own_footer) for at, stop in group)
+    footer = sums + own_footer
     sink.seek(end)
     sink.write(footer)
     body = sink.getvalue()
@@ -263,7 +263,7 @@ def decode_groups(part: Part, footer: bytes, bodies: Mapping[int, bytes | memory
 
 
 _LATER = {"first"}
-"""Columns that parts of the first writers do not have."""
+"""Columns that parts of the first versions lack."""
 
 
 def _required(schema: pa.Schema) -> set[str]:
@@ -274,8 +274,8 @@ def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryv
     """Raises DamagedPart if pyarrow should not read these row groups, given by their places and bytes."""
     metadata, found = _open_footer(footer)
     with _damaged():
-        told = metadata.schema
-        leaves = [told.column(i).path.split(".")[0] for i in range(len(told))]
+        columns = metadata.schema
+        leaves = [columns.column(i).path.split(".")[0] for i in range(len(columns))]
         if not _required(schema) <= {*leaves} or not groups.keys() <= {*range(len(found))}:
             raise DamagedPart("the columns or row groups are not those of a part")
         for i, (start, body) in groups.items():
@@ -292,7 +292,7 @@ def _check_groups(footer: bytes, groups: Mapping[int, tuple[int, bytes | memoryv
 
 @lru_cache(maxsize=4)  # a reader of all row groups needs it for each of them
 def _open_footer(footer: bytes) -> tuple[pq.FileMetaData, Sequence[Sequence[tuple[int, int]]]]:
-    """What a footer says, and the places of the column chunks of each row group, from start to end.
+    """The metadata in a footer, and (start, stop) of each column chunk of each row group.
 
     Raises DamagedPart for a footer that pyarrow cannot read, or that would end the process or fill memory.
     """
@@ -317,18 +317,18 @@ def _open_footer(footer: bytes) -> tuple[pq.FileMetaData, Sequence[Sequence[tupl
 
 
 def _check_chunks(chunks: Sequence[tuple[bytes | memoryview, int, int, Any]]) -> int:
-    """To how many bytes column chunks, given by bytes, places and types, unpack. Raises DamagedPart if that is more
-    than any writer packs."""
+    """The unpacked size in bytes of column chunks, each given as (bytes, start, stop, type). Raises DamagedPart if that
+    is more than any writer packs."""
     unpacked = packed = 0
     with _damaged():
         for body, at, stop, kind in chunks:
-            told = pages.measure_pages(body[max(at, 0) : stop] if at >= 0 else b"", 0, stop - at)
+            measured = pages.measure_pages(body[max(at, 0) : stop] if at >= 0 else b"", 0, stop - at)
             is_text = pa.types.is_string(kind) or pa.types.is_list(kind)
-            if not told.encodings <= ({_PLAIN} if is_text else _ENCODINGS):
+            if not measured.encodings <= ({_PLAIN} if is_text else _ENCODINGS):
                 raise DamagedPart("a column has an encoding that no writer uses")
-            if told.values > 2 * _MOST_VALUES:
+            if measured.values > 2 * _MOST_VALUES:
                 raise DamagedPart("a column has more values than any writer writes")
-            unpacked, packed = unpacked + told.unpacked_bytes, packed + stop - at
+            unpacked, packed = unpacked + measured.unpacked_bytes, packed + stop - at
     if unpacked > _MOST_UNPACKED + _RATIO * packed:
         raise DamagedPart(f"{packed} bytes would unpack to {unpacked}, more than any writer packs")
     return unpacked
@@ -340,14 +340,14 @@ def _damaged() -> Iterator[None]:
         yield
     except DamagedPart:
         raise
-    except Exception as error:  # of pyarrow, which promises no errors for bytes that are no Parquet
+    except Exception as error:  # pyarrow may raise any error for bytes that are not Parquet
         raise DamagedPart(f"it cannot be read as Parquet: {error!s:.200}") from None
 
 
 class OpenStatistics:
-    """The statistics of a part, of which columns are read when they are needed.
+    """The statistics of a part, of which columns are read on demand.
 
-    `fetch` returns bytes of the object: so many from a place on.
+    `fetch(start, size)` returns bytes of the object.
     """
 
     def __init__(self, statistics: Statistics, footer: bytes, fetch: Callable[[int, int], bytes]) -> None:
@@ -375,8 +375,8 @@ class OpenStatistics:
         return sum(self._sizes(group, self.columns if columns is None else columns))
 
     def _sizes(self, group: int, columns: Sequence[str]) -> list[int]:
-        told = self._metadata.row_group(group)
-        return [told.column(self._by_name[name]).total_uncompressed_size for name in columns]
+        row_group = self._metadata.row_group(group)
+        return [row_group.column(self._by_name[name]).total_uncompressed_size for name in columns]
 
     def read(self, columns: Sequence[str], group: int) -> pa.Table:
         """These columns of a row group. Raises DamagedPart."""
@@ -385,7 +385,7 @@ class OpenStatistics:
         return beside(tables).select(list(columns))
 
     def batches(self, columns: Sequence[str], group: int) -> Iterator[list[str]]:
-        """The columns, some at a time: what is checked and decoded together takes little memory."""
+        """The columns, some at a time, so that those decoded together take little memory."""
         some: list[str] = []
         size = 0
         for column, more in zip(columns, self._sizes(group, columns), strict=True):
@@ -418,7 +418,7 @@ class OpenStatistics:
             return table
 
     def _fetch(self, chunks: Sequence[tuple[int, int]]) -> Mapping[int, memoryview]:
-        """The bytes of chunks, given by row group and column, by their places. Near ones are fetched together."""
+        """The bytes of chunks (row group, column), by their starts. One request fetches chunks that are near."""
         runs: list[tuple[int, int]] = []
         for start, stop in sorted(self._places[i][j] for i, j in chunks):
             if not 0 <= start <= stop <= self._size:
@@ -459,14 +459,14 @@ def _are_whole(texts: Any) -> bool:
 
 
 _MOST_DIGITS = 4000
-"""Of a whole number."""
+"""A whole number has fewer characters than this."""
 
 _HOLE_BYTES, _RUN_BYTES = 64 * 1024, 32 * 1024**2
-"""Chunks are fetched together if at most so many bytes are between them, and all together are not more than so many."""
+"""One request fetches chunks with at most `_HOLE_BYTES` between them, and at most `_RUN_BYTES` in all."""
 
 
 def _with_prefixes(names: Sequence[str], wanted: Collection[str]) -> list[int]:
-    """The columns that pyarrow reads for these names: also those of which a name is the beginning, up to a dot."""
+    """The columns that pyarrow reads for these names. It also reads columns whose names continue one after a dot."""
 
     def prefixes(name: str) -> Iterator[str]:
         components = name.split(".")

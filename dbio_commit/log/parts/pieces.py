@@ -1,11 +1,11 @@
-"""A file of which only some pieces were fetched."""
+"""A file object for pyarrow that has only the byte ranges which were fetched."""
 
 import io
 from collections.abc import Mapping
 
 
 class Pieces(io.RawIOBase):
-    """A file of which only some pieces are known, by their places. Reading anything else is an error."""
+    """A file with only some byte ranges, given by their offsets. Reading any other byte raises OSError."""
 
     def __init__(self, size: int, pieces: Mapping[int, bytes | memoryview]) -> None:
         self._size, self._at = size, 0

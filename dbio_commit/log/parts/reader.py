@@ -48,7 +48,7 @@ class PartReader:
         return self.decode(part, self.fetch(part, groups))
 
     def fetch(self, part: Part, groups: Collection[int] | None = None) -> Fetched:
-        """What `decode` makes these rows of. Raises as `table`."""
+        """The bytes of these row groups, for `decode`. Raises as `table`."""
         wanted = range(len(part.groups)) if groups is None else sorted(groups)
         try:
             return self._fetch(part, wanted)
@@ -56,7 +56,7 @@ class PartReader:
             raise self._absent(part) from None
 
     def decode(self, part: Part, fetched: Fetched) -> pa.Table:
-        """The rows of what was fetched of a part. Raises as `table`."""
+        """The rows in the fetched bytes of a part. Raises as `table`."""
         try:
             return decode_groups(part, *fetched, _SCHEMAS[part.kind])
         except DamagedPart as error:
@@ -89,12 +89,12 @@ class PartReader:
 
     def open_statistics(self, part: Part) -> OpenStatistics | None:
         """The statistics of a part; None if it has none. Raises as `table`."""
-        told = part.statistics
-        if told is None:
+        statistics = part.statistics
+        if statistics is None:
             return None
         try:
-            footer = self.store.get_some(told.name, told.bytes - told.footer, told.footer)
-            found = OpenStatistics(told, footer, partial(self.store.get_some, told.name))
+            footer = self.store.get_some(statistics.name, statistics.bytes - statistics.footer, statistics.footer)
+            found = OpenStatistics(statistics, footer, partial(self.store.get_some, statistics.name))
             if sum(found.group_rows) != part.rows:
                 raise DamagedPart("they have another number of rows than the part")
             return found
@@ -108,7 +108,7 @@ class PartReader:
         return list(self.store.in_parallel(self.table, parts))
 
     def forgetful(self, parts: Sequence[Part]) -> frozenset[str]:
-        """The names of the parts with files that have a row which says that a path is forgotten. Reads them all."""
+        """The names of the parts with a row that marks a path as forgotten. Reads all parts of files."""
         files = [part for part in parts if part.kind == "files"]
         found = self.store.in_parallel(lambda part: rows.has_gone(self.table(part)), files, at_once=2)
         return frozenset(part.name for part, has in zip(files, found, strict=True) if has)
@@ -123,7 +123,7 @@ class PartReader:
         return self._lost(part, "does not exist", of_statistics=of_statistics)
 
     def _lost(self, part: Part, what: str, *, of_statistics: bool = False) -> CheckpointLostError:
-        """`of_statistics`: not the part itself is lost, but the object with the statistics of its files."""
+        """The error for a lost part. `of_statistics`: only the object with the statistics of its files is lost."""
         checkpoint = names.checkpoint(self._number)
         if of_statistics and part.statistics:
             rebuild = command("dbio", "checkpoint", self.store.url, "--rebuild")
@@ -134,7 +134,7 @@ class PartReader:
         return CheckpointLostError(f"{self.store.url_of(part.name)}, a part of {checkpoint}, {what}; {BRING_BACK}")
 
     def unreadable(self, error: Exception) -> CheckpointLostError:
-        """The error for rows that no writer makes."""
+        """The error for parts whose rows contradict each other."""
         return CheckpointLostError(
             f"the parts of {self.store.url_of(names.checkpoint(self._number))} contradict each other: {error}; "
             f"{BRING_BACK}"
@@ -142,7 +142,7 @@ class PartReader:
 
 
 class HeldParts(PartReader):
-    """Reads some parts, each of which is fetched once: the packed bytes stay in memory, if they are not very many."""
+    """Reads some parts. The packed bytes of a part up to `MOST_BYTES_AT_ONCE` are fetched once, and stay in memory."""
 
     def __init__(self, reader: PartReader, parts: Sequence[Part]) -> None:
         """Raises as `table`."""
@@ -164,7 +164,7 @@ class HeldParts(PartReader):
 
 
 def _runs(part: Part, wanted: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The first and last of neighbouring row groups that are fetched together."""
+    """The first and last number of each run of neighbouring row groups that one request fetches."""
     first = last = wanted[0]
     for i in wanted[1:]:
         size = part.groups[i].at + part.groups[i].bytes - part.groups[first].at

@@ -1,8 +1,7 @@
-"""Transactions as rows of parts, and back: Arrow tables of files, of their statistics, and of commits. No input or
-output.
+"""Converts transactions to rows of parts, and back: Arrow tables of files, of their statistics, and of commits. Pure.
 
 A row of a file says that one transaction added or removed one path, or that this is forgotten. The rows of all parts
-are a set: which parts they are in, and in which order these are read, changes nothing.
+are a set: the order in which parts are read, and the part that a row is in, change nothing.
 """
 
 from array import array
@@ -37,7 +36,7 @@ FILES = pa.schema(
         ("tid", _TEXTS),  # the transaction that added or removed the path
         ("writer", _TEXTS),  # the tid in the name, "" if there is none; null if it is `tid`
         ("added", pa.int32()),  # the place of the path in `added` of the marker; null if it does not add it
-        ("removed", pa.int32()),  # the same of `removed`
+        ("removed", pa.int32()),  # its place in `removed`; null if it does not remove it
         ("size", pa.int64()),  # null if it is not known
         ("rows", pa.int64()),
         ("whole", pa.bool_()),  # whether `whole` of the marker names it
@@ -84,7 +83,7 @@ _KNOWN_OF_COUNTED = (
 """Columns of commits without nulls in the rows of transactions that are not forgotten."""
 
 _CLOCKS = [round(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000 for year in (FIRST_YEAR, LAST_YEAR + 1)]
-"""In µs since 1970."""
+"""The first valid time, and the first one that is too late, in µs since 1970."""
 
 
 def check_rows(table: pa.Table, kind: PartKind) -> None:
@@ -117,7 +116,7 @@ def listed(values: Any) -> list[Any]:
 
 
 def places_in(mask: Any) -> Any:
-    """Where the mask is true. Before PyArrow 26, its own function ends the process if the mask has no chunks."""
+    """The indices at which the mask is true. Before PyArrow 26, `indices_nonzero` crashes if the mask has no chunks."""
     return pc.indices_nonzero(mask) if len(mask) else pa.nulls(0, pa.uint64())
 
 
@@ -130,14 +129,14 @@ class Key(NamedTuple):
 
 
 class News(NamedTuple):
-    """What one checkpoint adds to the parts of the one before it."""
+    """The rows that one checkpoint adds to the parts of the one before it."""
 
     files: pa.Table
     statistics: pa.Table | None
-    """With a row for each row of `files`."""
+    """The statistics, with a row for each row of `files`; None if there are none."""
     commits: pa.Table
     moved: Mapping[str, Key]
-    """Other transactions whose places change."""
+    """The new places of other transactions, by tid."""
 
 
 class FileRow(NamedTuple):
@@ -168,7 +167,7 @@ class Counts(NamedTuple):
 
 
 def file_rows(commit: Decided) -> dict[str, FileRow]:
-    """The rows of a commit, by path. Of a path that its marker repeats, the first counts."""
+    """The rows of a commit, by path. If its marker repeats a path, the first counts."""
     marker, info = commit.marker, commit.marker.dbio_commit
     files = info.files if info else None
     whole = set(info.whole or ()) if info else ()
@@ -185,7 +184,7 @@ def file_rows(commit: Decided) -> dict[str, FileRow]:
 
 
 def gone_row(path: str, tid: str) -> FileRow:
-    """The row by which a path of a transaction is forgotten."""
+    """The row that marks a path of a transaction as forgotten."""
     return FileRow(*_name_of(path, tid), gone=True)
 
 
@@ -208,14 +207,14 @@ def files_table(rows: Iterable[FileRow]) -> pa.Table:
 def _in_columns(rows: Sequence[FileRow]) -> pa.Table:
     found = FileRow(*zip(*rows, strict=True))  # type: ignore[arg-type]
     writers = [None if tid == writer else writer for tid, writer in zip(found.tid, found.writer, strict=True)]
-    told: Any = {**found._asdict(), "writer": writers}
-    return pa.table({name: pa.array(told[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
+    columns: Any = {**found._asdict(), "writer": writers}
+    return pa.table({name: pa.array(columns[name], FILES.field(name).type) for name in FILES.names}, schema=FILES)
 
 
 def commits_table(
     commits: Iterable[tuple[Decided, Key, Counts]], number: int, firsts: Mapping[str, int | None]
 ) -> pa.Table:
-    """The rows of commits, each with its place and the numbers of its rows. `number` is that of the checkpoint.
+    """The rows of commits, which are given with their places and counts. `number` is the checkpoint's.
 
     `firsts` has the number of the first checkpoint that covered a transaction, if it is not this one.
     """
@@ -227,7 +226,7 @@ def commits_table(
 
 
 def moved_commits(commits: pa.Table, moved: Mapping[str, Key], number: int) -> pa.Table:
-    """The rows of transactions with other places."""
+    """New rows of the transactions in `moved`, with their new places."""
     found = []
     for row in commits.filter(pc.is_in(commits["tid"], value_set=pa.array([*moved], pa.string()))).to_pylist():
         key = moved[row["tid"]]
@@ -236,13 +235,13 @@ def moved_commits(commits: pa.Table, moved: Mapping[str, Key], number: int) -> p
 
 
 def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
-    """The rows by which transactions are left out from the checkpoint with this number on."""
+    """The rows that leave out transactions from the checkpoint with this number on."""
     nothing = {"modified": EPOCH, "at": EPOCH, "rank": 0, "number": number, "first": number, "forgotten": True}
     return pa.Table.from_pylist([{"tid": tid, **nothing} for tid in tids], COMMITS)
 
 
 def counts_of(commit: Decided, files: Mapping[str, FileRow]) -> Counts:
-    """The numbers of these rows of a commit."""
+    """How many of these rows of a commit add a path, and how many remove one."""
     marker = commit.marker
     return Counts(
         sum(row.added is not None and not _is_change(row, marker) for row in files.values()),
@@ -271,7 +270,7 @@ def _commit_row(commit: Decided, key: Key, counts: Counts) -> dict[str, Any]:
 
 
 def info_text(commit: Decided) -> str | None:
-    """`dbio_commit` of the marker, without what has columns or rows of its own; None if it has none."""
+    """`dbio_commit` of the marker as JSON, without what is in other columns or rows; None if the marker has none."""
     info = commit.marker.dbio_commit
     return encode(replace(info, schema=NO_SCHEMA, files=None, whole=None)).decode() if info else None
 
@@ -282,16 +281,16 @@ def _is_change(row: FileRow, marker: CommitMarker) -> bool:
 
 
 def statistics_table(files: pa.Table, commits: Iterable[Decided]) -> pa.Table | None:
-    """The statistics of the files in these rows, as far as the commits record them; None if they record none."""
-    told = {commit.tid: bounds for commit in commits if (bounds := bounds_in(commit.marker))}
-    if not told:
+    """The statistics of the files in these rows, by what the commits record; None if they record none."""
+    by_tid = {commit.tid: bounds for commit in commits if (bounds := bounds_in(commit.marker))}
+    if not by_tid:
         return None
-    columns = list(dict.fromkeys(column for bounds in told.values() for column in bounds))
+    columns = list(dict.fromkeys(column for bounds in by_tid.values() for column in bounds))
     places = [*zip(listed(files["tid"]), listed(files["added"]), strict=True)]
     found: dict[str, Any] = {}
     for column in columns:
         for fact in FACTS:
-            each = {tid: getattr(bounds[column], fact) for tid, bounds in told.items() if column in bounds}
+            each = {tid: getattr(bounds[column], fact) for tid, bounds in by_tid.items() if column in bounds}
             values = [each[tid][at] if at is not None and tid in each else None for tid, at in places]
             for kind, own in _by_kind(values).items():
                 found[f"{fact}.{kind}.{column}"] = pa.array(own, KINDS[kind])
@@ -306,7 +305,7 @@ KINDS = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": p
 
 
 def _by_kind(values: Sequence[Any]) -> Mapping[str, Sequence[Any]]:
-    """The values of each kind, in their places, with None in the places of others."""
+    """For each kind of `KINDS` the values, with None in the places of values of other kinds."""
     types = {*map(type, values)} - {type(None)}
     if len(types) == 1:  # as almost always
         known = [it for it in values if it is not None]
@@ -323,7 +322,7 @@ def _by_kind(values: Sequence[Any]) -> Mapping[str, Sequence[Any]]:
 
 
 def _kind(value: Any) -> str | None:
-    """The type of a bound; None if nothing is bound. `big` is an integer of more than 64 bits, in decimal digits."""
+    """The kind of a bound; None if there is no bound. `big` is an integer of more than 64 bits, in decimal digits."""
     kind = _KINDS_OF.get(type(value))
     return "big" if kind == "int" and not -(1 << 63) <= value < 1 << 63 else kind
 
@@ -349,7 +348,7 @@ def has_gone(files: pa.Table) -> bool:
 
 
 def without_gone(files: pa.Table, *, keep_gone: bool) -> pa.Table:
-    """The rows without those that are forgotten. `keep_gone` keeps the rows that say so, each once."""
+    """The rows without forgotten ones. `keep_gone` keeps the rows that mark paths as forgotten, each once."""
     if not has_gone(files):
         return files
     is_gone = files.filter(files["gone"])
@@ -374,9 +373,9 @@ _IDENTITY = ("directory", "name", "tid")
 
 
 def latest_commits(commits: pa.Table, *, keep_forgotten: bool) -> pa.Table:
-    """Of rows with one tid, the one of the highest checkpoint. In their order, without forgotten ones.
+    """The row of the highest checkpoint for each tid, sorted by place. `keep_forgotten` keeps forgotten ones.
 
-    What the transactions record may be large, and is not copied if most are in their order already.
+    Rows may be large, and are not copied if most are sorted already.
     """
     chosen = numbers(range(commits.num_rows))
     if len({*listed(commits["tid"])}) < commits.num_rows:
@@ -442,7 +441,7 @@ class KeysOf(Sequence[Any]):
         return [directory, tid if writer is None else writer]
 
     def first_from(self, key: list[str]) -> int:
-        """The first row whose key is not less."""
+        """The number of the first row whose key is not less."""
         return bisect_left(self, key)
 
 
@@ -469,7 +468,7 @@ class Slices:
     def __init__(self) -> None:
         self.paths: list[str] = []
         self.partitions = Partitions(())
-        """Of the directories."""
+        """The partitions of the directories, by their numbers."""
         self.directories = array("i")
         """For each path, the number of its directory."""
         self.added = array("i")
@@ -486,14 +485,14 @@ class Slices:
 
 
 class Partitions:
-    """The partitions of directories, which have numbers."""
+    """The partition values of directories, which are given by their numbers."""
 
     def __init__(self, directories: Iterable[str]) -> None:
         self._each = [names.parse_partition(directory) for directory in directories]
         self._values: dict[str, list[str | None]] = {}
 
     def values(self, directories: Sequence[int]) -> dict[str, list[str | None]]:
-        """The values of the columns of the first directory, in each of these directories."""
+        """For each partition column of the first directory its value in each of these directories."""
         columns = self._each[directories[0]] if directories else ()
         return {column: [*map(self._of(column).__getitem__, directories)] for column in columns}
 
@@ -504,7 +503,7 @@ class Partitions:
 
 
 def slices(files: pa.Table) -> Slices:
-    """The rows, which are `located`, without those that are forgotten, sorted by the transactions that they are of."""
+    """The rows, which are `located`, without forgotten ones, sorted by transaction."""
     files = without_gone(files, keep_gone=False).unify_dictionaries()
     found = Slices()
     if not files.num_rows:
@@ -512,7 +511,7 @@ def slices(files: pa.Table) -> Slices:
     directories = _texts_in(files["directory"])
     found.partitions = Partitions(directories)
     paths: list[str] = []
-    for start in range(0, files.num_rows, _AT_ONCE):  # since Arrow and Python hold each text of their own
+    for start in range(0, files.num_rows, _AT_ONCE):  # since each text is in memory twice, for Arrow and for Python
         paths += listed(paths_of(files.slice(start, _AT_ONCE)))
     files = files.drop_columns(["name"])
     keys = files.select(["tid", "added", "removed"]).set_column(0, "tid", _codes(files["tid"]))
@@ -557,7 +556,7 @@ def numbers(values: Iterable[int]) -> Any:
 
 
 def texts(values: Iterable[str]) -> Any:
-    """The same for texts."""
+    """An Arrow array of texts, made without pandas as in `numbers`."""
     each = [text.encode() for text in values]
     ends = array("i", accumulate(map(len, each), initial=0))
     return pa.Array.from_buffers(pa.string(), len(each), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(each))])
@@ -630,7 +629,7 @@ class CommitRow(NamedTuple):
 
 
 def commit_rows(commits: pa.Table) -> list[CommitRow]:
-    """The rows. Raises ValueError for rows that no writer makes."""
+    """The decoded rows. Raises ValueError for rows that no writer makes."""
     found: list[CommitRow] = []
     schemas: dict[str | None, Raw] = {None: NO_SCHEMA}
     columns: dict[tuple[str, ...], tuple[str, ...]] = {}

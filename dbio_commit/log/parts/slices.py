@@ -1,4 +1,4 @@
-"""Transactions with some of their paths: those in a range of keys, or below some directories. No input or output."""
+"""Selects paths of transactions that no part has: those in a range of keys, or in some directories. Pure."""
 
 from array import array
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from dbio_commit.protocol.parts import Key
 
 
 class Placed(NamedTuple):
-    """A transaction with some of its paths, and their places among those that its marker adds, and removes."""
+    """A transaction with some of its paths, and their places in `added` and `removed` of its marker."""
 
     commit: Decided
     added: Sequence[int]
@@ -23,12 +23,12 @@ class Placed(NamedTuple):
 
 
 class SlicedNews:
-    """Transactions that no part has, of which paths are chosen by their directories and keys."""
+    """Transactions that no part has (`news`), indexed by the directories of their paths."""
 
     def __init__(self, news: Sequence[Decided]) -> None:
         self._news = [*map(_with_later_bounds, news)]
         self._places: dict[str, array[int]] = {}
-        """The paths in each directory."""
+        """For each directory its paths, each packed into one number: place in the marker, commit, and `is_removed`."""
         for i, commit in enumerate(news):
             for is_removed, paths in enumerate((commit.marker.added, commit.marker.removed)):
                 for j, path in enumerate(paths):
@@ -36,11 +36,11 @@ class SlicedNews:
         self._directories = sorted(self._places)
 
     def within(self, low: Key | None, high: Key | None) -> list[Decided]:
-        """The transactions with their paths whose keys are from `low` on and below `high`."""
+        """All transactions, each with its paths whose keys are from `low` on and below `high`. None is no bound."""
         return [it.commit for it in self.placed_within(low, high)]
 
     def placed_within(self, low: Key | None, high: Key | None) -> "list[Placed]":
-        """The same, with the places of these paths."""
+        """As `within`, with the places of these paths."""
         start = 0 if low is None else bisect_left(self._directories, low[0])
         some = self._directories[start : None if high is None else bisect_left(self._directories, high[0] + "\0")]
 
@@ -52,11 +52,11 @@ class SlicedNews:
         return self._choose(some, is_inside)
 
     def inside(self, may: Callable[[str], bool]) -> list[Decided]:
-        """The transactions with their paths in directories for which the function is true."""
+        """All transactions, each with its paths in directories for which the function is true."""
         return [it.commit for it in self._choose(filter(may, self._directories), lambda path: True)]
 
     def among(self, paths: Collection[str]) -> list[Decided]:
-        """The transactions with those of these paths that they have."""
+        """All transactions, each with those of its paths that are among these."""
         directories = {names.split(path)[0] for path in paths}
         return [it.commit for it in self._choose(directories & self._places.keys(), paths.__contains__)]
 
@@ -81,7 +81,7 @@ class SlicedNews:
 
 
 def _with_later_bounds(commit: Decided) -> Decided:
-    """The statistics of a long marker would otherwise be decoded for each slice."""
+    """The commit, whose statistics are decoded on demand: otherwise each slice would decode all of them."""
     info = commit.marker.dbio_commit
     if info is None or info.files is None:
         return commit

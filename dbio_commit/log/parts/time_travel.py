@@ -1,4 +1,4 @@
-"""An earlier state of a table with parts: which of its transactions counted then, and what came later."""
+"""An earlier state of a table with parts: which transactions counted then, and what later ones removed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, overload
@@ -10,34 +10,34 @@ from dbio_commit.protocol.subtrees import Subtrees
 
 
 class Past(NamedTuple):
-    """The transactions that counted."""
+    """The transactions that counted in an earlier state."""
 
     keys: Mapping[str, Key]
-    """Their places in the order of the times of their markers."""
+    """The place of each in the order of the times of their markers, by tid."""
     absent: frozenset[str]
-    """Transactions all of whose files they remove by reference."""
+    """The tids of transactions of which these remove all files by reference."""
 
     @classmethod
     def of(cls, counted: Iterable[Decided]) -> "Past":
-        """`counted` may be outlines."""
+        """`counted` may be outlines: transactions without their paths."""
         counted = sorted(counted, key=lambda it: (it.modified, it.tid))
         keys = {commit.tid: Key(place, 0) for place, commit in enumerate(counted)}
         return cls(keys, frozenset(tid for commit in counted for tid in commit.marker.removed_tids))
 
 
 class Later(NamedTuple):
-    """The transactions that came later."""
+    """What the transactions after an earlier state removed."""
 
     removals: Mapping[str, int]
-    """How many paths each transaction in parts removed, without those that removed none."""
+    """The number of paths that each transaction in parts removed, by tid, if it removed any."""
     removed: Set[str]
-    """The paths that transactions removed which are in no part."""
+    """The paths that transactions outside of the parts removed."""
     removed_tids: Set[str]
-    """Transactions all of whose files others removed by reference."""
+    """The tids of transactions of which all files were removed by reference."""
 
     @classmethod
     def of(cls, later: Collection[Decided], in_parts: Collection[str]) -> "Later":
-        """`later` has outlines of those in parts, and the others with their paths."""
+        """`later` has outlines of the transactions in parts, and the other transactions with their paths."""
         return cls(
             {it.tid: it.forgotten.removed for it in later if it.tid in in_parts and it.forgotten.removed},
             {path for it in later if it.tid not in in_parts for path in it.marker.removed},
@@ -46,10 +46,10 @@ class Later(NamedTuple):
 
 
 class Since(NamedTuple):
-    """What became of the files of an earlier state."""
+    """Which files of an earlier state have been lost since."""
 
     forgets: bool = False
-    """Whether paths are forgotten that transactions removed which came later."""
+    """Whether some paths that later transactions removed are forgotten."""
     gone: int = 0
     """How many files do not exist any more."""
     first: str | None = None
@@ -57,7 +57,7 @@ class Since(NamedTuple):
 
 
 class PastCommits(CommitsInParts):
-    """The transactions in parts that counted."""
+    """The transactions in parts that counted in an earlier state."""
 
     def __init__(self, stored: CommitsInParts, counted: Collection[str]) -> None:
         self._stored, self._counted = stored, counted

@@ -1,4 +1,4 @@
-"""The rows of files in the parts of a root, in windows of their keys, so that any number takes the same memory."""
+"""Reads the rows of files in parts, one range of keys (a window) after the other, so that memory is bounded."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ class _Groups(NamedTuple):
         return [(self.part.name, i) for i in range(self.first, self.last + 1)]
 
     def without(self, kept: Collection[tuple[str, int]]) -> "list[_Groups]":
-        """Those of the row groups whose keys are not in `kept`, in runs of neighbours."""
+        """The row groups whose keys are not in `kept`, in runs of neighbours."""
         found: list[_Groups] = []
         for name, i in self.keys:
             if (name, i) not in kept:
@@ -59,11 +59,11 @@ class _Wanted:
 
 
 _AT_ONCE = 4
-"""How many runs of row groups are read at once, of which few rows are kept."""
+"""How many runs of row groups are read at once, if few of their rows are kept."""
 
 
 def _runs(part: Part) -> list[_Groups]:
-    """The row groups of a part, about as many together as a window has."""
+    """The row groups of a part, in runs of about `WINDOW_ROWS` rows."""
     found: list[_Groups] = []
     count = 0
     for i, group in enumerate(part.groups):
@@ -92,9 +92,9 @@ class FileRows:
         self._numbers = {part.name: i for i, part in enumerate(parts)}
 
     def since(self, number: int) -> "FileRows":
-        """The rows in parts that may have rows of transactions which no checkpoint before this number covered.
+        """The rows of only those parts that may have transactions which no checkpoint before this number covered.
 
-        Of these transactions it has all rows. The parts have other numbers.
+        The result has all rows of these transactions. Its parts are numbered anew.
         """
         return FileRows(self._reader, [part for part in self.parts if part.until >= number])
 
@@ -103,8 +103,8 @@ class FileRows:
     ) -> Iterator[pa.Table]:
         """The rows in directories for which `may` is true, without forgotten ones, in windows of keys.
 
-        `overlaps` is false if no wanted row is between two keys, inclusive. All rows of a path are in one table, which
-        has the columns of `rows.located`, too.
+        `overlaps` is false if no wanted row is between two keys, inclusive. All rows of a path are in one table. The
+        tables also have the columns of `rows.located`.
         """
         return (it.table for it in self.windows(may, overlaps=overlaps) if it.table.num_rows)
 
@@ -119,8 +119,8 @@ class FileRows:
         overlaps: Callable[[Key, Key], bool] | None = None,
         keep_gone: bool = False,
     ) -> Iterator[Window]:
-        """As `tables`. Together the windows have all keys, with or without rows. `keep_gone` keeps the rows that say
-        which others are forgotten.
+        """As `tables`. The windows cover all keys, also those without rows. `keep_gone` keeps the rows that mark paths
+        as forgotten.
         """
         judged: dict[str, bool] = {}
 
@@ -148,7 +148,7 @@ class FileRows:
             release()
 
     def of_paths(self, paths: Collection[str]) -> Iterator[pa.Table]:
-        """The rows of these paths, and others, in tables as `tables` returns them. Reads only what may have them."""
+        """As `tables`: all rows of these paths, and some others. Reads only row groups that may have these paths."""
         keys, directories = _keys_of(paths)
 
         def overlaps(first: Key, last: Key) -> bool:
@@ -158,9 +158,9 @@ class FileRows:
         return self.tables(directories.__contains__, overlaps=overlaps)
 
     def of_transactions(self, tids: Mapping[str, int]) -> pa.Table:
-        """The rows of transactions, without forgotten ones. `tids` have the checkpoints that covered them first.
+        """The rows of transactions, without forgotten ones. `tids` has the first checkpoint that covered each.
 
-        A part whose news are all older is not read.
+        Parts with only older transactions are not read.
         """
         first = min(tids.values(), default=0)
         wanted = [it for part in self.parts if tids and part.until >= first for it in _runs(part)]
@@ -173,7 +173,7 @@ class FileRows:
         return rows.without_gone(rows.together(found), keep_gone=False)
 
     def weigh(self, tops: Sequence[str]) -> list[float]:
-        """About how many rows are in each of these directories, and below. They are sorted by prefix.
+        """About how many rows are in each of these directories, and below. The directories are sorted by prefix.
 
         The rows of a row group are divided among the directories that it may have.
         """
@@ -189,7 +189,7 @@ class FileRows:
         return found
 
     def _read_all(self, groups: Sequence[_Groups]) -> Iterable[pa.Table]:
-        """The rows of each, which this thread decodes: what other threads have decoded is given back late."""
+        """The rows of each run. This thread decodes them, because memory of other threads is freed late."""
         return map(self._decode, groups, self._reader.store.in_parallel(self._fetch, groups))
 
     def _fetch(self, groups: _Groups) -> Fetched:
@@ -226,9 +226,9 @@ def _ends(part: Part, group: int) -> tuple[Key, Key]:
 
 
 def _bounds(chosen: Sequence[tuple[Part, int]]) -> list[Key]:
-    """Between windows. A window ends as soon as row groups with half of `WINDOW_ROWS` have ended in it.
+    """The keys between windows. A window ends as soon as row groups with half of `WINDOW_ROWS` rows have ended in it.
 
-    The others that it has rows of are about as many.
+    Row groups that end later have about as many rows in the window.
     """
     firsts = sorted({(*part.groups[i].first,) for part, i in chosen})
     ends = sorted(((*_ends(part, i)[1],), part.groups[i].rows) for part, i in chosen)

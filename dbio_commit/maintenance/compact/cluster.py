@@ -36,7 +36,7 @@ _FETCHED_BYTES = 4 * 1000 * 1000
 """For the sample, a larger file is not fetched whole, but only its columns of `cluster_by`."""
 
 _DISK_TIMES = 1.5
-"""So many times the bytes of the files must be free on the disk. Measured: 1.04 for files with Snappy."""
+"""So many times the bytes of the files must be free on the disk. Rows took 1.04 times the bytes of Snappy files."""
 
 
 def cluster(
@@ -91,13 +91,13 @@ class _Clustering:
 
 
 def piece_name(work: Work, bin: Bin, number: int, piece: int, *, attempt: int) -> Callable[[Compression], str]:
-    """The path of a new file of the bin with this number. In the order of these names, files have similar values, so
-    that readers find out together that they need none of some. No other file of the commit has the name."""
+    """The path of a new file of the bin with this number. Files whose names are neighbours have similar values, so that
+    readers skip neighbours together. No other file of the commit has the name."""
     return partial(file_name, work, bin.directory, task=piece, attempt=attempt, number=number + 1)
 
 
 def sampling(bin: Bin) -> tuple[int, list[int]]:
-    """Each how many rows one is taken for the sample, and at which row of each file that begins."""
+    """The stride of the sample, in rows, and the number of the first sampled row in each file."""
     stride = max(1, sum(bin.rows) // (SAMPLE_ROWS * bin.pieces))
     return stride, [-before % stride for before in accumulate([0, *bin.rows[:-1]])]
 
@@ -155,7 +155,7 @@ def refuse_full_disk(directory: str, bin: Bin) -> None:
 
 
 def _keep(waiting: Waiting, rows: pa.Table, spill: Spill) -> None:
-    """Raises InvalidInputError if the disk is full."""
+    """Keeps rows on the disk until their file is written. Raises InvalidInputError if the disk is full."""
     try:
         waiting.add(rows, spill)
     except OSError as error:

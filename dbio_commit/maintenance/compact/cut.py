@@ -59,7 +59,7 @@ def _columns(sample: pa.Table) -> Iterator[tuple[str, Any]]:
 
 
 def _as_known(column: Any) -> Any:
-    """The values as far as bounds in markers have them: a file is found by no more of a text."""
+    """The values as bounds in markers have them: only the beginning of a long text."""
     return pc.utf8_slice_codeunits(column, 0, TEXT_LENGTH) if pa.types.is_string(column.type) else column
 
 

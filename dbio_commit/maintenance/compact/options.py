@@ -27,12 +27,12 @@ HELP: Mapping[str, str] = {
     "most": "Of a table with cluster_by: the most bytes that are rewritten together.",
     "rewrite_types": "Also rewrite files, of any size, that have columns of narrower types than the table.",
 }
-"""By the names of options, for a command line."""
+"""Help texts for a command line, by the names of options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactOptions:
-    """What a compaction does. Raises InvalidInputError for values that are not allowed, when it is made."""
+    """The options of a compaction. The constructor raises InvalidInputError for values that are not allowed."""
 
     target_size: int = TARGET_BYTES
     """About how many bytes a new file has, counted as the bytes of the files that go into it."""
@@ -94,7 +94,7 @@ class CompactOptions:
 
 
 def column_names(given: str | Sequence[str]) -> Sequence[str]:
-    """One column may be given as a text alone."""
+    """The columns as a sequence. One column may be given as a text alone."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 

@@ -1,11 +1,11 @@
-"""The live files of a table with `cluster_by`, with what markers say of where their rows are."""
+"""Finds where the rows of live files are in a table with `cluster_by`, by what markers record."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.data.file_facts import facts_in
-from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.compact.runs import PlacedFile, range_of
 from dbio_commit.protocol.commits import Decided

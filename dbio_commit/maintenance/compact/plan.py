@@ -1,6 +1,6 @@
 """Decides which small files become one new file, and which new files are committed together. Pure.
 
-Which files of a table with `cluster_by` are rewritten is in `runs`.
+`runs` decides which files of a table with `cluster_by` are rewritten.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,8 +15,8 @@ COMMIT_FILES = 50_000
 """The most that one commit replaces. It bounds the work that is lost if a process dies, and the paths in the marker."""
 
 CLUSTERED_BYTES = 1000**3
-"""The same for groups of files of a table with `cluster_by`: partitions with little to rewrite share a commit, and a
-larger group has its own, so that a conflict costs no work of others."""
+"""The most bytes of groups that share a commit, in a table with `cluster_by`. A larger group has its own commit, so a
+conflict costs no work of others."""
 
 
 @dataclass(frozen=True, slots=True)

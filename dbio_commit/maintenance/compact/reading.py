@@ -1,6 +1,6 @@
 """Reads the files that a compaction rewrites, and refuses those whose rows would not stay the same.
 
-Rows are read by row groups. What is written, is in `rewrite` and `cluster`.
+Rows are read by row groups. `rewrite` and `cluster` write them.
 """
 
 import json
@@ -27,7 +27,7 @@ from dbio_commit.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a rewrite of a bin needs besides the files."""
+    """The facts and options that a rewrite of a bin needs besides the files."""
 
     tid: str
     job: str
@@ -56,11 +56,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """What the footers of files say that matters for new files with their rows."""
+    """Facts from the footers of files, which decide the form of new files with their rows."""
 
     rows: int = 0
     codec: Compression | None = None
-    """That of the first file with rows."""
+    """The codec of the first file with rows."""
     is_of_spark: bool = True
     """Whether all footers have a version of Spark."""
     version: str | None = None
@@ -94,7 +94,7 @@ class Reading:
     def batches(
         self, target: pa.Schema, open: Callable[[Store, DataFile], Any] = open_file
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows with some of the columns, each batch with the place of its file. Begins with `known` anew.
+        """The rows with some of the columns, each batch with the place of its file. Resets `known` first.
 
         Raises InvalidInputError, ObjectNotFoundError, StoreError.
         """

@@ -1,4 +1,4 @@
-"""What a compaction did, or would do. Pure."""
+"""The report of a compaction: what it did, or would do. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Writes one new file with the rows of small ones, in a thread of this process or in a Spark task.
 
 Rows are written by row groups, so that memory is bounded. If rows are sorted, all rows of a new file are in memory
-together. `plan` chooses the files, `reading` reads them, and `run` commits the new ones. How rows are divided among
-several new files is in `cluster`.
+together. `plan` chooses the files, `reading` reads them, and `run` commits the new ones. `cluster` divides rows among
+several new files.
 """
 
 import json
@@ -177,7 +177,7 @@ def in_order(table: pa.Table, work: Work) -> Iterator[pa.RecordBatch]:
 
 def _columns_with_nan(reading: Reading, target: pa.Schema) -> Set[str]:
     """The columns with NaN, which are written without statistics. They must be known before the first row group is
-    written. Footers do not have them, so this reads all columns of floats."""
+    written. Footers do not record NaN, so this reads all columns of floats."""
     floats = pa.schema([field for field in target if pa.types.is_floating(field.type)])
     found = set[str]()
     if floats:

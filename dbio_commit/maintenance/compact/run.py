@@ -118,7 +118,7 @@ def _plan(
     anew: Collection[str],
     most: int,
 ) -> list[Bin]:
-    """What is rewritten of the chosen files. The files with the paths `anew` are in any case."""
+    """The bins to rewrite, from the chosen files. The files with the paths `anew` are rewritten in any case."""
     if not work.cluster_by:
         return plan_bins(
             chosen.files,
@@ -140,7 +140,7 @@ def in_threads(
     store: Store, *, at_once: int = _THREADS, sorts: int = _THREADS, stop: Callable[[], bool] = lambda: False
 ) -> Rewriter:
     """Rewrites bins in `at_once` threads, or `sorts` threads if rows are sorted: then a thread has all rows of a new
-    file in memory. Begins no more once `stop` returns true."""
+    file in memory. Begins no other bin once `stop` returns true."""
 
     def rewriter(work: Work, bins: Sequence[Bin]) -> Sequence[BinOutcome]:
         threads = min(at_once, sorts) if work.is_ordered else at_once

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from dbio_commit.data.pruning import Facts
+from dbio_commit.data.conditions.tree import Facts
 from dbio_commit.maintenance.compact.options import is_small
 from dbio_commit.maintenance.compact.plan import COMMIT_FILES, Bin
 from dbio_commit.protocol import names
@@ -21,7 +21,7 @@ WHOLE_TIMES = 1.5
 each rewrite of a row makes its run at least 1.67 times larger. Equal appends make runs of 1, 2, 4, … times as many
 rows; 1.5 is far from each ratio of these."""
 PART_TIMES = 0.5
-"""The same for a part of a run. No bound is proven for these rewrites; with 1.5, they were up to two thirds more."""
+"""As WHOLE_TIMES, for a part of a run. No bound is proven for these rewrites; 1.5 rewrote up to two thirds more."""
 
 Edge = tuple[Any, ...]
 """A value that all columns can compare: (0,) is null, (1, value) any other."""
@@ -38,7 +38,7 @@ class Range:
 
 
 def range_of(facts: Facts) -> Range | None:
-    """None if it is not known."""
+    """The range of the values that have these facts; None if it is not known."""
     if not facts.has_values:
         return Range(_NULL, _NULL)
     if facts.low is None or facts.high is None:
@@ -52,9 +52,9 @@ class PlacedFile:
 
     file: DataFile
     rows: int | None
-    """None if it is not known."""
+    """The number of rows; None if it is not known."""
     ranges: tuple[Range | None, ...]
-    """For each column of `cluster_by`."""
+    """The range of each column of `cluster_by`; None if it is not known."""
     run: str | None = None
     """The transaction of its run; None if it is loose."""
     is_other: bool = False
@@ -69,7 +69,7 @@ class PlacedFile:
 def plan_groups(
     files: Iterable[PlacedFile], *, target_size: int, most: int, min_files: int = 1, full: bool = False
 ) -> list[Bin]:
-    """The groups of files to rewrite, each within one partition. Nothing is rewritten where nothing is loose.
+    """The groups of files to rewrite, each within one partition. A partition without loose files stays as it is.
 
     New files have about `target_size` bytes. At most `most` bytes and COMMIT_FILES files are rewritten together. If
     fewer than `min_files` files of a partition are loose, they stay as they are, as files do that other columns have
@@ -105,7 +105,7 @@ def _bin(group: Sequence[PlacedFile], target_size: int) -> Bin:
 
 
 def _row_counter(files: Sequence[PlacedFile]) -> Callable[[PlacedFile], int]:
-    """How many rows a file has. If that is not known: as many as so many bytes have in the other files."""
+    """A function that returns how many rows a file has. If that is not known, it estimates them by the file's size."""
     known = [it for it in files if it.rows is not None]
     each = sum(it.rows or 0 for it in known) / max(_size(known), 1) if known else 1.0
     return lambda it: round(it.size * each) if it.rows is None else it.rows
@@ -161,7 +161,7 @@ def _joined(files: Sequence[PlacedFile], *, target_size: int, most: int) -> list
 
 
 def _overlaps_one_of(taken: Sequence[PlacedFile]) -> Callable[[PlacedFile], bool]:
-    """Whether a file has values of some column between those of a taken file. To touch at an end does not count."""
+    """A function: whether a file has values of some column between those of a taken file. Equal ends do not count."""
     columns = [_Ranges([it.ranges[i] for it in taken]) for i in range(len(taken[0].ranges))]
     return lambda it: any(column.overlap(range) for column, range in zip(columns, it.ranges, strict=True))
 
@@ -181,5 +181,5 @@ class _Ranges:
             return True
         if own.low == own.high and own.low in self._points:
             return True
-        before = bisect_left(self._lows, own.high)  # those that begin below the end of this range
+        before = bisect_left(self._lows, own.high)  # the number of ranges that begin below the end of this one
         return bool(before) and self._highs[before - 1] > own.low

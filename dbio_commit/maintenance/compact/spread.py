@@ -1,4 +1,4 @@
-"""How well a table is clustered: in what share of its bytes a value of each column lies, and what is loose."""
+"""Measures how well a table is clustered: the share of its bytes in which a value of a column lies, and loose files."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from dbio_commit.maintenance.figures import files_text
 from dbio_commit.protocol.settings import Settings, cluster_columns
 
 MOST_FILES = 20_000
-"""Shares are those of so many files, if there are more."""
+"""If there are more files, shares are computed from a sample of at most so many."""
 
 USELESS = 0.9
 """If values of a column lie in a larger share of the bytes although nothing is loose, conditions on it leave out hardly
@@ -52,7 +52,7 @@ class Clustering:
         return [name for name, share in zip(self.columns, self.shares, strict=True) if share > USELESS]
 
     def sentences(self) -> list[str]:
-        """The same in words."""
+        """The measurements in words."""
         if self.problem:
             return [self.problem]
         loose, other = files_text(self.loose_files, self.loose_size), files_text(self.other_files, self.other_size)
@@ -123,7 +123,7 @@ class SpreadCount:
                 del column.files[::2]
 
     def result(self) -> Clustering | None:
-        """None if the table is not clustered."""
+        """The measurements; None if the table is not clustered."""
         if not self._columns and not self._problem:
             return None
         return Clustering(
@@ -158,6 +158,6 @@ class _Column:
 
 
 def _sums(edges: Sequence[tuple[Edge, int]]) -> tuple[list[Edge], list[int]]:
-    """The edges in order, and for each number of them the bytes of the first so many."""
+    """The edges in order, and the bytes of the first n of them, for n from 0 on."""
     ordered = sorted(edges)
     return [edge for edge, _ in ordered], [0, *accumulate(size for _, size in ordered)]

@@ -22,7 +22,7 @@ def z_order(table: pa.Table, columns: Sequence[str]) -> Any:
 
 
 def z_codes(columns: Sequence[Any]) -> Any:
-    """The place of each row of chunked arrays on the curve: the bits of its keys by turns, the first column first."""
+    """The place of each row of chunked arrays on the curve: the bits of its keys by turns, from the first column on."""
     bits = min(_KEY_BITS, _CODE_BITS // len(columns))
     spread = pa.array([_spread(value, len(columns)) for value in range(1 << _TABLE_BITS)], pa.uint64())
     codes: Any = None

@@ -1,1 +1,1 @@
-"""Erasure: rows that fulfil a condition go for good, with all that the table still has of them."""
+"""Erasure: deletes rows that fulfil a condition for good, with all values of them that the table still has."""

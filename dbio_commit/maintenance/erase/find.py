@@ -1,4 +1,4 @@
-"""Finds the files and markers that may have something of rows which fulfil a condition. Reads, and changes nothing."""
+"""Finds the files and markers that may have values of rows which fulfil a condition. Reads, and changes nothing."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -7,7 +7,8 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.packages import require
 from dbio_commit.base.progress import Progress
-from dbio_commit.data.pruning import Condition, column_types, prune
+from dbio_commit.data.conditions.pruning import column_types, prune
+from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.log.listing import read_markers
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.vacuum.workers import chunks
@@ -18,30 +19,30 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, added_sizes
 from dbio_commit.store import Store
 
 _FILES_AT_ONCE = 64
-"""How many files are read before it is asked whether one was found."""
+"""How many files are read before the search may stop because one was found."""
 
 _MARKERS_AT_ONCE = 500
 
 
 class Finder:
-    """Which files may hold rows that fulfil the condition, by partitions and statistics, and then by the rows."""
+    """Finds files that may hold rows which fulfil a condition, by partitions and statistics, and then by the rows."""
 
     def __init__(self, store: Store, schema: Mapping[str, Any], where: str, time_zone: str | None) -> None:
         """Raises InvalidInputError if this is no condition on columns of the table; MissingPackageError."""
         require("sqlglot", what="erase")
-        from dbio_commit.data.where import parse_where
+        from dbio_commit.data.conditions.sql import parse_where
 
         self._store, self._schema, self._types = store, schema, column_types(schema)
         self._condition: Condition = parse_where(where, schema, zone=time_zone)
         self.columns = [it for it in dict.fromkeys(self._condition.columns()) if it in self._types]
-        """The columns of the condition, as far as it is understood."""
+        """The columns that the condition uses; none of a part that is not understood."""
 
     def by_facts(self, files: Sequence[DataFile], commits: Iterable[Decided]) -> Sequence[DataFile]:
         """The files that may hold such rows, by their partitions and by the statistics in these commits."""
         return prune(files, commits, self._condition, self._types)
 
     def by_rows(self, files: Sequence[DataFile]) -> list[DataFile]:
-        """The files that may hold such rows, by their rows. What is gone, or cannot be read, may have held some."""
+        """The files that may hold such rows, by their rows. A file that is gone, or cannot be read, is among them."""
         from dbio_commit.data.rows import WHOLE_BYTES, held_bytes
 
         held = self._store.ahead(self._may_hold, files, held_bytes(files), size_bytes=WHOLE_BYTES)
@@ -49,7 +50,7 @@ class Finder:
 
     def _may_hold(self, file: DataFile) -> bool:
         from dbio_commit.data.columns import arrow_schema
-        from dbio_commit.data.exact import may_match
+        from dbio_commit.data.conditions.expressions import may_match
         from dbio_commit.data.rows import open_file, open_parquet, read_rows
 
         if not self.columns or not self._types.keys() >= {*self._condition.columns()}:
@@ -71,7 +72,7 @@ class Finder:
 
 
 def look_into(finder: Finder, files: Sequence[DataFile], progress: Progress, phase: str) -> Iterator[DataFile]:
-    """Those of the files that may hold such rows, by their rows: some files at a time."""
+    """The files that may hold such rows, by their rows. Reads some files at a time."""
     left, done = iter(files), 0
     while some := [*islice(left, _FILES_AT_ONCE)]:
         progress(phase, done, len(files))
@@ -97,8 +98,8 @@ def _file(path: str, size: int, tid: str | None) -> DataFile:
 
 
 def forgetful_markers(store: Store, snapshot: Snapshot, finder: Finder) -> set[str]:
-    """The covered transactions whose commit markers are still there and name files that may have held such rows, and
-    that a checkpoint has forgotten. Their statistics, and their names, are all that is left of these files."""
+    """The covered transactions whose commit markers still name files that may have held such rows, but that the
+    checkpoint has forgotten. Only the markers still have the statistics and the names of these files."""
     marked = sorted(snapshot.log.committed.keys() & snapshot.checkpoint.covered)
     names_values = finder.names_values(snapshot.layouts)
     found: set[str] = set()

@@ -1,4 +1,4 @@
-"""Which files that are not live an erasure deletes at once. Pure."""
+"""Decides which files that are not live an erasure deletes at once. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,17 +14,17 @@ from dbio_commit.protocol.garbage import Reason, Why
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """The removed files that may have held such rows."""
+    """The removed files that may have held rows to erase."""
 
     paths: Paths = field(default_factory=Paths)
     flagged: frozenset[str] = frozenset()
-    """The transactions whose commit markers have something of such files: their statistics, or their names. A marker
-    can only go if no file is left whose removal it records, so these files go, too."""
+    """The transactions whose commit markers have statistics or names of such files. A marker can be deleted only if no
+    file is left whose removal it records, so these files are deleted, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureJudge(Judge):
-    """Decides for each file that is not live whether it goes at once."""
+    """Decides for each file that is not live whether it is deleted at once."""
 
     doomed: Doomed = field(default_factory=Doomed)
     also: frozenset[str] = frozenset()
@@ -34,8 +34,8 @@ class ErasureJudge(Judge):
 
     @classmethod
     def made_of(cls, judge: Judge, doomed: Doomed, share: Snapshot, below: list[str]) -> "ErasureJudge":
-        told = {it.name: getattr(judge, it.name) for it in fields(Judge)}
-        return cls(**told, doomed=doomed, also=_removed_by(doomed.flagged, share), below=below)
+        values = {it.name: getattr(judge, it.name) for it in fields(Judge)}
+        return cls(**values, doomed=doomed, also=_removed_by(doomed.flagged, share), below=below)
 
     def within(self, share: Snapshot) -> "ErasureJudge":
         return ErasureJudge.made_of(Judge.within(self, share), self.doomed, share, self.below)

@@ -1,4 +1,4 @@
-"""What an erasure cannot reach, in sentences: for its report."""
+"""Lists what an erasure cannot reach, as sentences for its report."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED
 from dbio_commit.store import Store
 
 _MAY_HOLD = (Reason.PENDING, Reason.UNKNOWN, Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN, Reason.PART)
-"""Why files stay that an erasure does not look into."""
+"""The reasons of files that stay, and that an erasure does not read."""
 
 _WITH_SQL = (CHECK, DEFAULT, GENERATED)
 """Kinds of settings whose texts are expressions."""
@@ -68,7 +68,7 @@ def remains_of(
 
 
 def _of_texts(snapshot: Snapshot) -> list[str]:
-    """What the log keeps of texts that people wrote: messages, expressions in settings, comments."""
+    """Sentences about texts of people that the log keeps: messages, expressions in settings, comments."""
     with_notes = list[str]()
     who = 0
     expressions, schemas = set[str](), set[bytes]()
@@ -102,7 +102,7 @@ def _of_texts(snapshot: Snapshot) -> list[str]:
 
 
 def _of_uploads(store: Store) -> list[str]:
-    with suppress(StoreError):  # which the report has among its failures
+    with suppress(StoreError):  # the report names this error among its failures
         if uploads := store.list_unfinished():
             return [
                 f"{len(uploads):,} uploads that nobody has finished may hold such rows, first "

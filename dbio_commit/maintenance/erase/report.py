@@ -1,4 +1,4 @@
-"""What an erasure did, and what it could not reach. Pure."""
+"""The report of an erasure: what it did, and what it could not reach. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,5 +50,5 @@ class EraseReport(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing of the rows is left below the root, except what `remains` names."""
+        """Whether no value of the rows is left below the root, except what `remains` names."""
         return not self.failed and not self.pending

@@ -1,4 +1,4 @@
-"""Erases rows: deletes them by a commit, and then all that the table still has of them.
+"""Erases rows: deletes them by a commit, and then deletes all objects that still have values of them.
 
 The order keeps the table safe at every moment, and another run finishes what a killed one has left: NOTES.md, Erasures.
 """
@@ -42,8 +42,8 @@ Delete = Callable[[str], Commit]
 """Deletes the rows for which a condition holds, with one commit, as `dbio.delete` does."""
 
 WAIT_S = SETTLE_S
-"""How long others may go on by what they saw without another look, in s: a young transaction commits without a look at
-its markers, and a publisher creates what it has prepared."""
+"""How long other processes may act on an earlier state, in s: a young transaction commits without a look at its
+markers, and a publisher creates what it has prepared."""
 
 RETRIES = 3
 """How often `delete` tries again if another commit was in the way."""
@@ -51,7 +51,7 @@ RETRIES = 3
 _WAITING = f"waiting {SETTLE_S:.0f} s for others"
 
 _ROUNDS = 10
-"""How often other writers of checkpoints may be faster."""
+"""How often an erasure tries again if other writers of checkpoints were faster."""
 
 _log = get_logger(__name__)
 
@@ -123,7 +123,7 @@ def _refuse_overtaken(now: Snapshot, files: Collection[str]) -> None:
 
 
 class _Erasure(TableVacuum):
-    """A vacuum that deletes what an erasure has found, whatever its age, and nothing that only its age would allow."""
+    """A vacuum that deletes the objects that an erasure has found, whatever their age. Other removed files stay."""
 
     def __init__(self, executor: Executor, finder: Finder) -> None:
         super().__init__(executor)
@@ -134,13 +134,13 @@ class _Erasure(TableVacuum):
         self._begun: Collection[str] = ()
         """The transactions that had begun when the files were deleted: they may have read them."""
         self._published: Mapping[Format, Collection[str]] = {}
-        """The objects of publications from before the wait. All of a format that is missing here are from before."""
+        """The objects of publications from before the wait, by format. If a format is missing, all are from before."""
         self._removed_before: Collection[str] = ()
-        """The transactions that later publications show: they do not name what these removed."""
+        """The transactions that later publications show. Those do not name the files that these removed."""
         self._may_be_named = False
-        """Whether later publications may name what is erased."""
+        """Whether later publications may name erased files."""
         self._first = 0
-        """The number of the first checkpoint that has nothing of the erased files."""
+        """The number of the first checkpoint that names no erased file."""
         self.below: list[str] = []
         """Markers below the root."""
         self.state: Snapshot
@@ -180,15 +180,16 @@ class _Erasure(TableVacuum):
         self._executor.workers.report(_WAITING, 1, 1)
 
     def _erase(self) -> bool:
-        """One attempt. False if another process was faster to write or to purge a checkpoint: then nothing is lost, and
-        markers or checkpoints may be left. Look again."""
+        """One attempt. False if another process was faster to write or to purge a checkpoint: then nothing is lost, but
+        markers or checkpoints may be left, and another attempt is needed."""
         self._executor.set_time()  # before any listing
         snapshot = read_snapshot(self._store, self._clock)
         self._decided = {it.tid for it in snapshot.transactions}
         self._doomed = self._find(snapshot)
         if not self._executor.dry_run:
             self._wait_for(snapshot)
-            try_to_publish(self._store, self._clock, snapshot.settings)  # before files go that it may still name
+            # Before files are deleted that an outdated publication may name.
+            try_to_publish(self._store, self._clock, snapshot.settings)
         left = self._delete_files(snapshot)
         if self._executor.dry_run:
             self._executor.delete(self._markers_of(snapshot))
@@ -259,7 +260,7 @@ class _Erasure(TableVacuum):
         ]
 
     def _wait_for(self, snapshot: Snapshot) -> None:
-        """Until the markers that are to be deleted are old enough."""
+        """Waits until the markers that are to be deleted are old enough."""
         log = snapshot.log
         each = [*self._doomed.flagged & log.committed.keys()]
         if each:
@@ -292,7 +293,7 @@ class _Erasure(TableVacuum):
             raise CommitConflictError(f"{self._store.url} has no second checkpoint; run `dbio erase` again")
         purged = self._purge(snapshot, left)
         horizons = self._executor.horizons
-        # No retention for readers, whatever clocks show: a part that was dropped just now goes, too.
+        # No retention for readers, whatever clocks show: a part that was dropped just now is deleted, too.
         self._executor.horizons = replace(horizons, data=datetime.max.replace(tzinfo=UTC))
         try:
             self._delete_parts(snapshot, purged)
@@ -302,7 +303,7 @@ class _Erasure(TableVacuum):
         return not marked or bool(self._executor.failed)
 
     def _plan_purge(self, snapshot: Snapshot, left: Left) -> tuple[PurgeBy, list[list[Candidate]]]:
-        """The markers of flagged transactions, and all checkpoints before the first that has nothing of them."""
+        """The markers of flagged transactions, and all checkpoints before the first that names no erased file."""
         log = snapshot.log
         marked = self._doomed.flagged & (log.started.keys() | log.committed.keys()) & snapshot.checkpoint.covered
         covered = self._also_covered_by(self._first, snapshot, marked) or set()
@@ -313,7 +314,7 @@ class _Erasure(TableVacuum):
     # --- publications, and what is left -----------------------------------------------------------------------------
 
     def _publish(self) -> None:
-        """Publishes in all formats, so that no later version of a log names what is erased."""
+        """Publishes in all formats, so that no later version of a log names erased files."""
         before = read_snapshot(self._store, self._clock)
         self._removed_before = {*before.tids}
         formats = find_formats(self._store, str(before.table_id))
@@ -324,7 +325,7 @@ class _Erasure(TableVacuum):
         self._executor.workers.report("publishing", 1, 1)
 
     def _forget_published(self) -> tuple[Sequence[Format], list[Candidate]]:
-        """The formats that were published anew, and what has something of earlier states, which may go now."""
+        """The formats that were published anew, and the objects with values of earlier states, which may be deleted."""
         store, done, old = self._store, list[Format](), list[Candidate]()
         for it in find_formats(store, str(read_snapshot(store, self._clock).table_id)):
             self._executor.workers.report(f"publishing as {it}", 0, None)
@@ -335,7 +336,7 @@ class _Erasure(TableVacuum):
                 continue
             before = [path for path in paths if path in self._published.get(it, paths)]
             old += [Candidate(path, 0, self._executor.horizons.now, Reason.PUBLISHED, True) for path in before]
-            # Others may just be about to create what is between, by a number that would be free again.
+            # Other publishers may be about to create the objects between, by a number that a deletion would free.
             for path in set(paths).difference(before) if self._may_be_named else ():
                 self._executor.failed[path] = "was published meanwhile, and may name files with such rows: erase again"
             done.append(it)
@@ -343,8 +344,8 @@ class _Erasure(TableVacuum):
         return done, old
 
     def look_for_late_rows(self, known: Collection[str]) -> None:
-        """Files of other commits than these may hold such rows, or have held them: others wrote them while the rows
-        were deleted. Files that are removed again count, too, unless the erasure has found them."""
+        """Reports files of other commits than these that may hold, or have held, such rows: others wrote them while the
+        rows were deleted. Files that are removed again count, too, unless the erasure has found them."""
         if all(it.tid in known and it.tid in self._decided for it in self.state.transactions):
             return
         for share in self.state.slices():
@@ -375,7 +376,7 @@ class _Erasure(TableVacuum):
         ]
 
     def _look_for_late_objects(self, log: Log) -> None:
-        """Checkpoints, and parts, that a process which had stood still has written late."""
+        """Reports checkpoints and parts that a process wrote late, after it had stood still."""
         late = [names.checkpoint(number) for number in log.checkpoints if number < self._first]
         newest = self.state.checkpoint
         clean = {name for it in newest.dropped if it.by > self._first for name in it.part.objects}

@@ -2,8 +2,8 @@
 
 They bound the memory and time that the objects of other writers can take.
 
-dbio's own publications keep to the same limits. For comparison: the version of a table of six million files, about as
-many as one checkpoint of its markers can name, has 1.4 GB without statistics, and its paths take 1.4 GB of memory.
+dbio's own publications keep to the same limits. For comparison, one checkpoint can name about six million files. A
+version of a table with so many has 1.4 GB without statistics, and its paths take 1.4 GB of memory.
 """
 
 from collections.abc import Collection, Iterable, Iterator

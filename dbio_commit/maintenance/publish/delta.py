@@ -1,9 +1,9 @@
 """Publishes a table as a Delta log: a version for all commits since the last one, and sometimes a checkpoint.
 
 Each version shows exactly one snapshot of the table. It adds and removes the difference between the snapshot and the
-version before. If that version records what it shows, the commits since make the difference. Otherwise the snapshot is
-compared with the whole state of the log, which also repairs what an earlier version left wrong. Rules: NOTES.md,
-Delta.
+version before. If that version records which commits it shows, the difference follows from the commits since.
+Otherwise the snapshot is compared with the whole state of the log, which also repairs errors of earlier versions.
+Rules: NOTES.md, Delta.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -142,10 +142,10 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live, *, anew: 
 
 
 def forget(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Sequence[str] | None:
-    """Puts a version and a checkpoint, which show the same. Returns the paths of all older objects, which may go now.
+    """Creates a version and a checkpoint of it. Returns the paths of all older objects, which may be deleted now.
 
-    None if another publisher was faster, or if there was something new, since the version that removes files names
-    them: then look again. Raises what `put` raises.
+    None if another publisher was faster: then look again. None also if there was something new, since a version that
+    removes files names them. Raises what `put` raises.
     """
     published = put(store, clock, listing, live)
     if published is None or published.is_new:
@@ -159,7 +159,7 @@ def forget(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Seq
 
 
 class _Before(NamedTuple):
-    """What the last version shows besides files."""
+    """The content of the last version, without files."""
 
     tid: str | None
     """The newest commit."""
@@ -171,7 +171,7 @@ class _Before(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the next version has."""
+    """The content of the next version."""
 
     before: _Before
     change: DeltaChange
@@ -181,13 +181,14 @@ class _Found(NamedTuple):
     bounded: Collection[str]
 
     def with_nothing_again(self, metadata: Mapping[str, Any]) -> "_Found":
-        """The same in fewer bytes. The metadata names no column with bounds, so that no reader uses statistics."""
+        """The content without `again`, in fewer bytes. The metadata names no column with bounds, so that no reader uses
+        statistics."""
         change = replace(self.change, again=(), metadata=metadata)
         return self._replace(change=change, metadata=metadata, bounded=())
 
 
 def _encoded(clock: Clock, live: Live, found: _Found) -> tuple[DeltaShown, bytes]:
-    """What the version shows, and its body."""
+    """The record of what the version shows, and its body."""
     snapshot = live.snapshot
     shown = DeltaShown.of(snapshot.tids, found.metadata, found.protocol, found.bounded)
     mark, tids = Mark(live.table_id, snapshot.tid, shown), _since(snapshot, found.before.tid)
@@ -259,7 +260,7 @@ def _engine() -> str:
 
 
 def _since(snapshot: Snapshot, before: str | None) -> list[str]:
-    """The newest commits, from the one after the last published commit on."""
+    """The tids of the commits after the last published one: at most the newest `_TIDS_NAMED`."""
     tids = list(snapshot.tids)
     start = tids.index(before) + 1 if before in tids else 0
     return tids[start:][-_TIDS_NAMED:]

@@ -1,4 +1,4 @@
-"""Checkpoints of a Delta log: Parquet, one part, of Delta's version 1. Pure, except that it uses pyarrow."""
+"""Encodes and decodes checkpoints of a Delta log: one Parquet file each, of Delta's version 1. Pure."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ class CheckpointWriter:
         self._take([{"protocol": dict(protocol)}, {"metaData": meta}])
 
     def add(self, files: Sequence[DeltaFile], removed_ms: Mapping[str, int]) -> None:
-        """`removed_ms` maps each removed path that others may still read to the time of its removal."""
+        """Adds live files, and the removed paths that others may still read, with their times in ms since 1970."""
         added = (addition(file, data_change=False) for file in files)
         adds = ({"add": {**action, "partitionValues": list(action["partitionValues"].items())}} for action in added)
         removes = ({"remove": removal(path, at_ms, data_change=False)} for path, at_ms in removed_ms.items())
@@ -95,15 +95,15 @@ class CheckpointWriter:
 
 
 _ROWS_AT_ONCE = 5000
-"""As values of Python, rows take twenty times the memory."""
+"""The most rows that are Python values at a time: these take twenty times the memory of packed rows."""
 
 _GROUP_ROWS = 50_000
 """A row group has at least so many rows, except the last, so that a footer stays small."""
 
 
 def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
-    """The state in a checkpoint, without the table of its version. Raises CorruptMarkerError, also if it unpacks to too
-    much."""
+    """The state in a checkpoint, without the mark of its version. Raises CorruptMarkerError, also if it unpacks to too
+    many bytes."""
     try:
         return _decode(body, where)
     except (pa.ArrowException, LookupError, TypeError, AttributeError, ValueError, OSError, RuntimeError) as error:
@@ -149,8 +149,8 @@ def _decode(body: bytes, where: str) -> DeltaState:
         for chunk in added.chunks:
             for path in chunk.drop_null().unique().to_pylist():
                 paths.add(unquote(path))
-        for name, told in found.items():
-            told += _rows(table[name])
+        for name, records in found.items():
+            records += _rows(table[name])
     return DeltaState(paths=paths.found(), metadata=_only(found["metaData"]), protocol=_only(found["protocol"]))
 
 

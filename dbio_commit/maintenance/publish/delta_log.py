@@ -1,9 +1,8 @@
-"""The part of a Delta log that dbio writes. Pure.
+"""Encodes and decodes the versions of a Delta log that dbio writes, and adds them up to a state. Pure.
 
-It has the names and bodies of versions, the state that versions add up to, and which versions are not needed any more.
-
-It follows Delta's public protocol specification. Columns and values are in `delta_schema`, the Parquet of checkpoints
-in `delta_checkpoint`. Rules: NOTES.md, Publications.
+This module also decides which versions are not needed any more. It follows Delta's public protocol specification.
+Columns and values are in `delta_schema`, the Parquet of checkpoints in `delta_checkpoint`. Rules: NOTES.md,
+Publications.
 """
 
 import re
@@ -92,14 +91,14 @@ class DeltaListing:
 
 
 _FEWEST, _MOST = 10, 100
-"""At most this many versions are between two checkpoints."""
+"""A checkpoint is written after `_FEWEST` versions if they have enough bytes, and at the latest after `_MOST`."""
 
 
 def checkpoint_is_due(listing: DeltaListing, number: int, size: int) -> bool:
     """Whether to write a checkpoint after version `number`, which has `size` bytes.
 
-    It is due when the versions outweigh the last checkpoint, or when the next version could not be read together with
-    them.
+    A checkpoint is due when the versions since the last one have more bytes than it, or when the next version could not
+    be read together with them.
     """
     last = listing.last_checkpoint
     since = number - max(last, 0)
@@ -140,18 +139,18 @@ def version_of_checkpoint(path: str) -> str | None:
 
 
 class Mark(NamedTuple):
-    """What distinguishes a version of dbio from one of another tool."""
+    """The record by which a version of dbio differs from a version of another tool."""
 
     table_id: str
     """The id in the table's descriptor."""
     tid: str | None
     """The newest commit of the snapshot that was published."""
     shown: "DeltaShown | None" = None
-    """What exactly it shows; None if an earlier version of dbio wrote it."""
+    """The record of what it shows; None if an earlier version of dbio wrote it."""
 
 
 class DeltaShown(ShownCommits, frozen=True):
-    """What the log shows as of a version, so exactly that the next version can be made of the commits since."""
+    """A record of what the log shows as of a version. The next version can be made of it and the commits since."""
 
     metadata: str
     """The SHA-256 of the metadata."""
@@ -165,12 +164,14 @@ class DeltaShown(ShownCommits, frozen=True):
     ) -> Self:
         """`tids` are those of all commits, oldest first."""
         commits = ShownCommits.of_tids(tids)
-        told = convert({key: value for key, value in protocol.items() if value is not None}, _Protocol)
-        return cls(commits.newest, commits.older, commits.digest, digest_of_metadata(metadata), told, sorted(bounded))
+        converted = convert({key: value for key, value in protocol.items() if value is not None}, _Protocol)
+        return cls(
+            commits.newest, commits.older, commits.digest, digest_of_metadata(metadata), converted, sorted(bounded)
+        )
 
 
 def digest_of_metadata(metadata: Mapping[str, Any]) -> str:
-    """Equal if `is_same_metadata`."""
+    """A digest, which is equal for two values if `is_same_metadata` is true of them."""
     return digest_of([json.encode([metadata.get(key) for key in _COMPARED], order="sorted").decode()])
 
 
@@ -200,7 +201,7 @@ class DeltaState:
     """The mark of the last version."""
 
     def then(self, versions: Iterable[Version], *, where: str) -> "DeltaState":
-        """The state after these versions. Raises CorruptMarkerError for too many paths. `where` is the log."""
+        """The state after these versions. Raises CorruptMarkerError for too many paths. `where` is the log's URL."""
         paths, metadata, protocol, mark = set(self.paths), self.metadata, self.protocol, self.mark
         taken = memory_of(paths)
         for version in versions:
@@ -247,7 +248,7 @@ class _Info(Struct):
 
 
 class _Metadata(Struct, rename="camel", omit_defaults=True):
-    """The parts of Delta's protocol action that are compared."""
+    """The parts of Delta's metadata action that are compared."""
 
     id: str | None = None
     schema_string: str | None = None
@@ -276,7 +277,7 @@ _ACTIONS = json.Decoder(_Actions)
 
 
 def decode_version(lines: Iterable[bytes], *, where: str) -> Version:
-    """Raises CorruptMarkerError for a body that is no version of a Delta log. `where` is its URL.
+    """Decodes a version. Raises CorruptMarkerError for a body that is no version of a Delta log. `where` is its URL.
 
     The first line of a version of dbio records that dbio wrote it. Of other versions, only the name of the writer is
     read.
@@ -325,7 +326,7 @@ class DeltaFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaChange:
-    """What one version adds to those before it."""
+    """What one version changes in the state of those before it."""
 
     added: Sequence[DeltaFile]
     removed: Sequence[str]
@@ -341,18 +342,18 @@ class DeltaChange:
         return bool(self.added or self.removed or self.metadata or self.protocol or self.again)
 
     def without_statistics(self) -> "DeltaChange":
-        """The same, in fewer bytes."""
+        """The change without statistics, which takes fewer bytes."""
         added, again = ([it._replace(statistics=None) for it in files] for files in (self.added, self.again))
         return replace(self, added=added, again=again)
 
 
 _KEPT = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
-"""A vacuum of another tool deletes files that the log lacks and that are older. Those of commits which are not
-published yet may have any age."""
+"""Another tool's vacuum deletes older files that the log lacks. Files of commits that are not published yet may have
+any age, so this interval is long."""
 
 
 def metadata_of(table_id: str, schema: DeltaSchema, bounded: Collection[str]) -> dict[str, Any]:
-    """`bounded` are the columns of which each file has both bounds, or only nulls.
+    """Delta's metadata of a table. `bounded` are the columns of which each file has both bounds, or only nulls.
 
     delta-rs takes a bound that is missing beside others for one that no value fulfils, so all other columns are
     withheld from it.
@@ -392,7 +393,7 @@ GUARD = "dbioCommit"
 """A writer feature that only dbio has: other tools refuse to write, and to vacuum. Readers need not know it."""
 
 _LEGACY = ("appendOnly", "invariants")
-"""The features of writer version 2, which earlier versions of dbio asked for. Version 7 names each feature."""
+"""The features of writer version 2, which earlier versions of dbio required. Version 7 names each feature."""
 
 
 def protocol_of(features: Iterable[str], before: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a Delta log says so far: reads its versions and checkpoints, and refuses those of other tools and tables."""
+"""Reads the state of a Delta log from its versions and checkpoints, and refuses those of other tools and tables."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -48,8 +48,8 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     wanted = _versions_since(store, listing, max(start, 0) if state is None else known + 1)
     if state is None and start >= 0:
         state, wanted = read_checkpoint(store, listing, start, table_id), wanted[1:]
-    told = [listing.versions[number] for number in wanted]
-    versions = _read_versions(store, wanted, told, table_id)
+    entries = [listing.versions[number] for number in wanted]
+    versions = _read_versions(store, wanted, entries, table_id)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
     if known != last:
         keep(TableKey.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)
@@ -104,7 +104,7 @@ def _read_versions(store: Store, numbers: Sequence[int], entries: Sequence[Entry
 
 
 def read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id: str) -> DeltaState:
-    """Raises CorruptMarkerError if the checkpoint is none, or of another table; and as `replay`, for its version.
+    """The state in a checkpoint. Raises CorruptMarkerError if it is none, or of another table; else as `replay`.
 
     The first line of a version records who wrote it. If another tool did, the checkpoint need not be read.
     """

@@ -1,4 +1,4 @@
-"""A table's columns, partition values and statistics in the form of Delta's protocol. Pure.
+"""Converts a table's columns, partition values and statistics to the form of Delta's protocol. Pure.
 
 Versions of a Delta log, and the state that they add up to, are in `delta_log`.
 """
@@ -132,7 +132,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class FileStatistics(NamedTuple):
-    """What a file's `stats` say."""
+    """The `stats` of a file."""
 
     text: str
     """JSON."""
@@ -141,7 +141,7 @@ class FileStatistics(NamedTuple):
 
 
 def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSchema) -> FileStatistics | None:
-    """None if the writer of the file counted no rows. `columns` are those in the file."""
+    """The `stats` of a file; None if its writer counted no rows. `columns` are those in the file."""
     if rows is None:
         return None
     low: list[str] = []
@@ -213,7 +213,8 @@ _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 def _instant(bound: str, *, up: bool) -> str | None:
     """The bound rounded outwards to a millisecond, the finest unit in Delta.
 
-    Delta itself cuts off, and its readers know. So the last millisecond of the year 9999 stands for what is in it.
+    Delta itself cuts off microseconds, and its readers expect that. So a bound in the last millisecond of the year 9999
+    is cut off, too.
     """
     zone = "Z" if bound.endswith("Z") else ""
     try:

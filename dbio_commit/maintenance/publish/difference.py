@@ -1,4 +1,4 @@
-"""How a snapshot differs from what the last publication shows, as Delta and as Iceberg. Rules: NOTES.md, Delta."""
+"""Finds how a snapshot differs from the last publication, for Delta and Iceberg. Rules: NOTES.md, Delta."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -14,7 +14,7 @@ _PATHS_AT_ONCE = 100_000
 
 
 class DifferencePart(NamedTuple):
-    """A part of the difference, with other paths than the other parts."""
+    """A part of the difference. No path is in two parts."""
 
     come: Snapshot
     """A slice of the snapshot, whose files are only those that the version does not show."""
@@ -37,10 +37,10 @@ def compared(snapshot: Snapshot, paths: Collection[str]) -> Iterator[DifferenceP
 
 
 def made_by(snapshot: Snapshot, news: Collection[str]) -> Iterator[DifferencePart]:
-    """The difference that these commits have made, to a state with all others.
+    """The difference between the snapshot and its state without these commits.
 
-    Reads what may have their paths. Raises UnknownError if a vacuum has made the log forget some of them, also after
-    some parts of the difference.
+    Reads only slices that may have their paths. Raises UnknownError if a vacuum has made the log forget some of the
+    paths, also after some parts of the difference.
     """
     commits = [commit for commit in snapshot.transactions if commit.tid in news]
     if any(commit.marker.removed_tids for commit in commits):

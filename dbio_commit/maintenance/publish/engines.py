@@ -1,7 +1,7 @@
-"""Which readers of a publication fail because of names: the table's path, its columns, its directories. Pure.
+"""Finds the readers of a publication that fail because of names: the table's path, its columns, its directories. Pure.
 
-docs/ENGINES.md has the same as a table, and `tests/integration/test_engines.py` tries the readers. A table stays
-readable for all others, and for dbio itself.
+docs/ENGINES.md has the same as a table, and `tests/integration/test_engines.py` tries the readers. All other readers,
+and dbio itself, can still read the table.
 """
 
 import re
@@ -13,7 +13,7 @@ from dbio_commit.protocol.types import decimal_digits
 _ON_DISK = re.compile(r"[^\x21-\x7e]|[%#?{}]")
 """Characters of a path on a disk with which Polars finds no file: it looks for them as a URL escapes them."""
 _IN_KEYS = re.compile(r"[^\x21-\x7e]|[{}]")
-"""The same in an object's key."""
+"""As `_ON_DISK`, in an object's key."""
 _LIKE_ESCAPES = re.compile("%[0-9A-Fa-f]{2}")
 _LIKE_PARTITIONS = re.compile(r"[^/=]+=[^/]*")
 
@@ -28,8 +28,8 @@ def find_limits(
     directories: Sequence[str] = (),
     decimals: Collection[str] = (),
 ) -> list[str]:
-    """Of a Delta log: one line for each reason. `url` is the table's root, `directories` are those of live files, and
-    `decimals` the partition columns of this type.
+    """The limits of a Delta log: one line for each reason why some reader fails. `url` is the table's root,
+    `directories` are those of live files, and `decimals` are the partition columns of this type.
 
     Only the first of the directories with a problem is named.
     """
@@ -52,7 +52,7 @@ def find_limits(
 
 
 def limits_of_iceberg(partition_columns: Sequence[str]) -> list[str]:
-    """The same of a table that is published as an Iceberg table."""
+    """As `find_limits`, for a table that is published as an Iceberg table."""
     if not partition_columns:
         return []
     return [
@@ -62,12 +62,12 @@ def limits_of_iceberg(partition_columns: Sequence[str]) -> list[str]:
 
 
 def decimal_columns(kinds: Mapping[str, str | None]) -> list[str]:
-    """Those of the partition columns that are decimals, by their types."""
+    """The partition columns that are decimals. `kinds` has the types of all partition columns."""
     return [name for name, kind in kinds.items() if kind and decimal_digits(kind)]
 
 
 def limited_directories(paths: Iterable[str], decimals: Collection[str] = ()) -> list[str]:
-    """The first directory with each of the problems of directories, if there is one. `paths` are those of files."""
+    """For each problem that a directory can have, the first directory with it, if any. `paths` are those of files."""
     odd: str | None = None
     negative: str | None = None
     for path in paths:

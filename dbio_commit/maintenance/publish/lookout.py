@@ -1,7 +1,7 @@
-"""Whether others have published while a publisher prepared what it creates. Rules: NOTES.md, Order.
+"""Finds out whether others have published while a publisher prepared its objects. Rules: NOTES.md, Order.
 
-An erasure waits, and then deletes old publications. Their numbers are free again, so a number that is free does not
-prove that nobody was faster. A publisher that takes longer than the erasure waits looks again.
+An erasure waits, and then deletes old publications. Their numbers are free again, so a free number does not prove that
+nobody was faster. A publisher that takes longer than the erasure waits looks again.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,14 +16,14 @@ class OvertakenError(Exception):
 
 
 class Lookout:
-    """How long ago a publisher looked at what is published in its format."""
+    """Records when a publisher last looked at the publications in its format, and makes it look again."""
 
     def __init__(self, clock: Clock, looked: Moment) -> None:
         self._clock, self._began, self._looked = clock, looked, looked
 
     def look(self, is_overtaken: Callable[[], bool]) -> None:
-        """Is called before an object is created. If the last look was too long ago, it asks, and raises OvertakenError
-        if others were faster."""
+        """Is called before an object is created. If the last look was too long ago, calls `is_overtaken`, and raises
+        OvertakenError if others were faster."""
         if not self._clock.is_within(self._looked, TRUST_S):
             looked = self._clock.moment()
             if is_overtaken():
@@ -43,9 +43,9 @@ class Lookout:
         """The block creates an object. If that took long, and others have made it useless meanwhile, this deletes it
         again with `undo`, and raises OvertakenError.
 
-        With `is_erased`, an erasure that comes meanwhile may leave nothing by which this would see that: the object is
-        the first of its format, which no erasure finds before; or a list of Spark, of which an erasure creates no other
-        one with the same files. So this asks whether rows were erased meanwhile: if `only_late`, only if it took long.
+        `is_erased` also asks whether rows were erased meanwhile; with `only_late`, only if it took long. It is for
+        objects by which an erasure is not noticed: the first of a format, which an erasure does not find before, and a
+        list for Spark, of which an erasure creates no new one with the same files.
         """
         self.look(is_overtaken)
         yield

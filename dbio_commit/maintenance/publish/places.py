@@ -40,7 +40,7 @@ class Published(Shown):
     """Whether anything was written; if not, this publication existed already."""
 
     def after(self, earlier: "Published | None") -> "Published":
-        """This publication and one right before, as one."""
+        """The report of this publication and of the one right before it, as one."""
         if earlier is None:
             return self
         added, removed = earlier.added + self.added, earlier.removed + self.removed
@@ -48,12 +48,12 @@ class Published(Shown):
 
 
 class Own(NamedTuple):
-    """What the publishers of a table wrote in one format."""
+    """The objects that publishers of a table wrote in one format."""
 
     telling: list[Entry]
     """Objects that record whose publication it is. A deletion of everything deletes these last."""
     rest: list[Entry]
-    """Other objects that belong to the publication because of these."""
+    """Other objects of these publications, such as checkpoints."""
 
 
 def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:

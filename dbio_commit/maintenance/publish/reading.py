@@ -36,7 +36,7 @@ def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
             if left < 0 or len(line) > MOST_LINE_BYTES:
                 raise too_much(where)
             yield line
-    if left:  # lines that are missing would be taken for files that are not there
+    if left:  # without the missing lines, some files would seem not to be published
         raise cut_short(where, entry.size - left, entry.size)
 
 

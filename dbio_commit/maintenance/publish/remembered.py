@@ -1,7 +1,7 @@
-"""Remembers what this process has read or written of numbered publications, which never change.
+"""Caches the contents of numbered publications that this process has read or written. Publications never change.
 
-A publication is identified by its name, size and time together: in a table that was restored from a backup, another may
-have the same name and size.
+A publication is identified by its name, size and time together. In a table that was restored from a backup, another
+publication may have the same name and size.
 """
 
 from contextlib import suppress
@@ -30,26 +30,26 @@ class TableKey(NamedTuple):
 
 
 def find(key: TableKey, entry: Entry) -> object:
-    """What is remembered of the publication; None if nothing is."""
+    """The cached contents of the publication; None if there are none."""
     return CACHE.find((key, entry))
 
 
 def keep(key: TableKey, entry: Entry, value: object, *, bytes: int) -> None:
-    """Remembers the contents of the publication, which take `bytes` of memory."""
+    """Caches the contents of the publication, which take `bytes` of memory."""
     CACHE.keep((key, entry), value, bytes=_AT_LEAST + bytes)
 
 
 def keep_new(store: Store, key: TableKey, path: str, value: object, *, bytes: int) -> None:
-    """The same for a publication that was just created. If the store does not report its time, nothing is kept."""
+    """As `keep`, for a publication that was just created. If the store does not report its time, nothing is kept."""
     with suppress(StoreError):
         keep(key, store.stat(path), value, bytes=bytes)
 
 
 def find_named(key: TableKey, path: str) -> object:
-    """What is remembered of the object at this path; None if nothing is."""
+    """The cached contents of the object at this path; None if there are none."""
     return CACHE.find((key, path))
 
 
 def keep_named(key: TableKey, path: str, value: object, *, bytes: int) -> None:
-    """Remembers what is at a path that nobody writes twice, or that the caller compares with the object itself."""
+    """Caches an object by its path alone: nobody writes it twice, or the caller compares it with the object itself."""
     CACHE.keep((key, path), value, bytes=_AT_LEAST + bytes)

@@ -1,4 +1,4 @@
-"""Which commits a publication shows, recorded so that the next one can be made of the commits since. Pure.
+"""Records which commits a publication shows, so that the next one can be made of the commits since. Pure.
 
 Rules: NOTES.md, Delta.
 """
@@ -29,8 +29,8 @@ class ShownCommits(Struct, frozen=True):
         return cls([*tids[cut:]], cut, digest_of(sorted(tids[:cut])))
 
     def unseen(self, tids: Sequence[str]) -> frozenset[str] | None:
-        """Those of the tids, oldest first, that the publication does not show. None if it shows others, or if a commit
-        came late among the older ones: then the difference is not known.
+        """The tids that the publication does not show, among `tids`, which are given oldest first. None if it shows
+        others, or if a commit came late among the older ones: then the difference is not known.
         """
         newest = frozenset(self.newest)
         others = [tid for tid in tids if tid not in newest]
@@ -42,7 +42,7 @@ class ShownCommits(Struct, frozen=True):
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it takes."""
+        """The memory that this record takes."""
         return memory_of(self.newest)
 
 

@@ -1,4 +1,4 @@
-"""The list of files that Spark's file sink writes. Spark's readers use it instead of a listing. Pure."""
+"""Encodes and decodes the list of Spark's file sink, which Spark's readers use instead of a listing. Pure."""
 
 import re
 from collections.abc import Iterable

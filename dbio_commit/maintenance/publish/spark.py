@@ -106,7 +106,7 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
 
 
 def forget(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Sequence[str] | None:
-    """Publishes what is new. Returns the paths of all lists before the last one, which may go now.
+    """Publishes what is new. Returns the paths of all lists before the last one, which may be deleted now.
 
     None if another publisher was faster: then look again. Raises what `put` raises.
     """
@@ -135,7 +135,7 @@ def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Sink
     entry = listing.lists[listing.last]
     key = TableKey.of(store, table_id)
     match find(key, entry):
-        case (str() as told, SinkList() as listed) if told == root:
+        case (str() as known_root, SinkList() as listed) if known_root == root:
             return listed
     listed = decode_list(read_lines(store, entry), root, where=store.url_of(entry.path))
     if listed.is_streams:
@@ -164,7 +164,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
 
 
 def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
-    """The lists without times, which streams do not write. An empty list counts only if no stream was here."""
+    """The lists without times of files: streams record times. An empty list counts only if no stream wrote here."""
     inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
     lists = [entry for entry in inside if _OURS.fullmatch(split(entry.path)[1])]
     has_streams = len(lists) < sum(1 for entry in inside if _SPARKS.fullmatch(split(entry.path)[1]))

@@ -1,4 +1,4 @@
-"""Absolute URLs of a table's root, as Hadoop and compatible tools write them."""
+"""Makes absolute URLs of a table's root, as Hadoop and compatible tools write them."""
 
 import os
 import re
@@ -28,5 +28,5 @@ def root_url(store: Store, *, s3: str) -> str:
 def _account(options: dict[str, Any]) -> str | None:
     """The account name as adlfs finds it."""
     text = options.get("connection_string") or os.environ.get("AZURE_STORAGE_CONNECTION_STRING") or ""
-    told = _ACCOUNT.search(text)
-    return options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") or (told[1] if told else None)
+    match = _ACCOUNT.search(text)
+    return options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") or (match[1] if match else None)

@@ -1,4 +1,4 @@
-"""Charts as inline SVG, without a script. Pure.
+"""Draws charts as inline SVG, without a script. Pure.
 
 Colours are classes, for which the page's style has a light and a dark colour. Each chart has a description in words,
 and a table with its numbers stands beside it.

@@ -1,7 +1,7 @@
-"""The health of a table as facts. They are bounded in size, however large the table is. Pure.
+"""Computes the health of a table as facts, which are bounded in size, however large the table is. Pure.
 
-Their texts come from outside. They are cut here, and can be encoded as UTF-8. The code that renders them must escape
-them.
+The texts of these facts come from outside. They are cut here, and can be encoded as UTF-8. The code that renders texts
+must escape them.
 """
 
 from array import array
@@ -62,7 +62,7 @@ class Vacuumed:
     aborted: int = 0
     """How many pending transactions it aborted, or would abort."""
     failed: int = 0
-    """How many things failed."""
+    """How many actions failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """What was decided in a span of time."""
+    """The transactions that were decided in a span of time."""
 
     begins: datetime
     decided: Mapping[str, int]
@@ -292,9 +292,9 @@ def _operation(decided: Decided) -> str:
 
 
 def _count(files: Iterable[DataFile], target_size: int) -> tuple["array[int]", list[PartitionFiles], Amount]:
-    """The known sizes, the partitions by directory, which is cheaper than by values, and the small files.
+    """The known sizes, the partitions, and the small files. Partitions are counted by directory, which is fast.
 
-    A table may have millions of files, and those of a large one are read from its checkpoint while they are counted.
+    A table may have millions of files. Those of a large one are read from its checkpoint while they are counted.
     """
     each, counts, sizes = array("q"), Counter[str](), Counter[str]()
     small, small_sizes = Counter[str](), Counter[str]()

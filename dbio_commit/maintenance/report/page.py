@@ -1,6 +1,6 @@
-"""The health of tables as one self-contained HTML page: no network, no script, light and dark colours.
+"""Renders the health of tables as one self-contained HTML page: no network, no script, light and dark colours.
 
-Every text goes through `visible` and is escaped. The page's policy forbids it to load anything.
+Every text passes through `visible` and is escaped. The page's policy forbids it to load anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,14 +57,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTotals:
-    """What the tables of a page add up to, as far as it is known."""
+    """The totals of the tables on a page whose health is known."""
 
     tables: int
     failing: int
     """Tables, and patterns without a table, with which something is wrong."""
     live: Amount
     garbage: Amount
-    """What a vacuum deletes, now or later."""
+    """The garbage that a vacuum deletes, now or later."""
     pending: int
     oldest_pending: timedelta | None
 
@@ -92,7 +92,7 @@ def _garbage(health: TableHealth) -> list[Amount]:
 
 
 def worst_first(subjects: Sequence[Subject]) -> list[Subject]:
-    """Those with which something is wrong come first, else in the order given."""
+    """The subjects: those with which something is wrong, then all others, each in the order given."""
     return sorted(subjects, key=lambda it: not it.wrong)
 
 
@@ -114,8 +114,8 @@ def rendered(
     render: Callable[[Sequence[Subject]], str],
     failed: Callable[[Subject, Exception], None],
 ) -> tuple[str, Sequence[Subject]]:
-    """The page, and what it shows. A table that cannot be rendered is shown without details, so that the page shows the
-    others, and is passed to `failed`."""
+    """The page, and the subjects on it. A table that cannot be rendered is shown without details, and is passed to
+    `failed`."""
     try:
         return render(subjects), subjects
     except Exception:  # find out which tables cannot be rendered

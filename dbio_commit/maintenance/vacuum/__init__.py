@@ -1,4 +1,4 @@
-"""Vacuum: deletes what no reader needs. `plan` decides what, `run` does it.
+"""Vacuum: deletes objects that no reader needs. `plan` decides which, `run` deletes them.
 
 The package `vacuum` runs it on a schedule. Nothing in `dbio_commit` imports that package: a user's job may have a
 `vacuum.py` of its own.

@@ -1,4 +1,4 @@
-"""One vacuum of a directory of the directory scope, as DBIO does it: `directory_plan` decides, `executor` does it.
+"""Runs one vacuum of a directory of the directory scope, as DBIO does it: `directory_plan` decides, `executor` acts.
 
 The order of the steps keeps the files safe at every moment, even if the vacuum is killed: PROTOCOL.md 11.4.
 """
@@ -48,7 +48,7 @@ class DirectoryVacuum:
         return True
 
     def _read_directories(self) -> tuple[dict[str, Contents], list[plan.DbioDirectory]] | None:
-        """None if the directory has become a table meanwhile."""
+        """The directories with their contents and markers; None if this has become a table meanwhile."""
         tree: dict[str, Contents] = {}
         entries: list[Entry] = []
         below: list[str] = []
@@ -76,7 +76,7 @@ class DirectoryVacuum:
         return tree, [it for it in directories if it.path not in linked]
 
     def _still_pending(self, due: Sequence[Candidate]) -> list[Candidate]:
-        """Without the files of timed-out transactions that have committed since the listing."""
+        """The due files, without those of timed-out transactions that have committed since the listing."""
         markers = {
             names.join(names.split(it.path)[0], names.committed(it.tid))
             for it in due
@@ -86,7 +86,7 @@ class DirectoryVacuum:
         return [it for it in due if names.join(names.split(it.path)[0], names.committed(it.tid or "")) not in found]
 
     def _still_empty(self, markers: Sequence[Candidate]) -> list[Candidate]:
-        """Without the commit markers that are no longer empty."""
+        """The markers, without commit markers that are no longer empty."""
         empty = [it.path for it in markers if it.reason is Reason.EMPTY_MARKER and not it.size]
         filled = {entry.path for entry in self._store.stat_many(empty) if entry and entry.size}
         return [it for it in markers if it.path not in filled]

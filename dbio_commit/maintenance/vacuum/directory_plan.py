@@ -16,7 +16,7 @@ from dbio_commit.maintenance.vacuum.plan import ABORTS_KEPT, Candidate, Horizons
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import Directory, commits_in, parse_directories, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason
+from dbio_commit.protocol.garbage import FileStates, Reason
 from dbio_commit.protocol.markers.bodies import INSPECT
 from dbio_commit.protocol.markers.commit import CommitMarker, decode_commit
 from dbio_commit.protocol.names import Kind
@@ -33,10 +33,10 @@ class DbioDirectory:
 
     path: str
     entries: Mapping[str, Entry]
-    """By name, markers included."""
+    """All objects in the directory by name, markers included."""
     directory: Directory
     markers: Mapping[str, CommitMarker]
-    """By tid."""
+    """The commit markers, by tid."""
     queues: Mapping[str, Sequence[str]]
     """The markers that each `_committed_vacuum<id>` lists, by its name."""
 
@@ -111,7 +111,7 @@ def is_marker(entry: Entry) -> bool:
 def data_files(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
     """The files that no reader sees. Their age counts by the modification times of markers, not of files."""
     visible = {file.path for file in visible_files(it.directory, it.markers)}
-    known = Known.of(commits_in(it.directory, it.markers), live=visible, log=it.directory.log)
+    known = FileStates.of(commits_in(it.directory, it.markers), live=visible, log=it.directory.log)
     found: list[Candidate] = []
     for name, entry in it.entries.items():
         why = None if names.is_hidden(name) else known.why_not_live(entry)

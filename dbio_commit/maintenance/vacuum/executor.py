@@ -1,4 +1,4 @@
-"""Does what vacuum does to a store, in either scope, and records it."""
+"""Executes the actions of a vacuum on a store, in either scope, and records them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -60,12 +60,12 @@ class Executor:
     def now(self) -> datetime:
         """The earlier of this machine's time and the store's: a clock that is ahead would make all objects look old."""
         if self.store.list_directory() == Listing([], []):
-            return self.clock.now()  # nothing is here, and nothing may be left here
+            return self.clock.now()  # the root is empty, and must stay empty
         try:
             return min(self.clock.now(), until_quiet(self.store, self._ask_for_the_time))
         except StoreError as error:
             self.failed["time of the store"] = str(error)
-            # It is at least as late as this. Most of the garbage will have to wait.
+            # The store's time is at least this. With it, most of the garbage is not old enough yet.
             return max((entry.modified for entry in self.store.list_log()), default=_LONG_AGO)
 
     def _ask_for_the_time(self) -> datetime:
@@ -139,7 +139,7 @@ class Executor:
         self.deleted.extend(_unfinished(it, self.horizons) for it in late if it.path not in failures)
 
     def waiting(self) -> Iterator[datetime]:
-        """Since when each object that is kept, and each unfinished upload, waits for the retention."""
+        """The times since which kept objects and unfinished uploads wait for the retention."""
         yield from (self.horizons.now - it.age for it in self.kept)
         yield from (it.started for it in self._uploads)
 

@@ -1,8 +1,8 @@
-"""When a table needs no vacuum: its log is as the last vacuum found it, and nothing has become due since. Pure.
+"""Decides when a table needs no vacuum: its log is as the last vacuum found it, and nothing is due since. Pure.
 
 A vacuum that changes nothing would change nothing again, until the log changes or an object becomes old enough. That
-time follows from what the vacuum saw. What appears outside of the log is found by the next whole vacuum, at most
-`WHOLE_LOOK` later. (docs/adr/0101)
+time follows from what the vacuum saw. The next whole vacuum, at most `WHOLE_LOOK` later, finds what appears outside of
+the log (docs/adr/0101).
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ class LastLook:
 
 
 def digest_of(log: Log) -> str:
-    """The same for logs with the same objects, of the same names, sizes and times."""
+    """A digest that is equal for logs whose objects have the same names, sizes and times."""
     found = sorted((entry.path, entry.size, entry.modified.isoformat()) for entry in each_entry(log))
     return sha256(repr(found).encode(errors="surrogatepass")).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What vacuum remembers of many objects, in little memory."""
+"""Keeps what a vacuum records of many objects, in little memory."""
 
 from array import array
 from bisect import bisect_left
@@ -14,7 +14,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Deletions(Packed[Deletion]):
-    """Deletions."""
+    """A packed sequence of deletions."""
 
     numbers = 3
 
@@ -27,7 +27,7 @@ class Deletions(Packed[Deletion]):
 
 
 class Paths:
-    """Many paths, of which only short codes are kept. Rarely, another path counts as one of them."""
+    """A set of many paths that keeps only their hashes. Rarely, another path counts as one of them."""
 
     def __init__(self) -> None:
         self._sorted = array("q")

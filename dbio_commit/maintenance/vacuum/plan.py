@@ -1,4 +1,4 @@
-"""What the plans of both scopes share: horizons, candidates for deletion, checksums and empty directories. Pure."""
+"""The common part of the plans of both scopes: horizons, candidates for deletion, checksums, directories. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -14,7 +14,7 @@ from dbio_commit.protocol.garbage import Reason, Why
 from dbio_commit.protocol.log import Log
 
 METADATA_RETENTION = timedelta(minutes=30)
-"""How old a checkpoint is before what it covers is purged. DBIO uses the same time for its markers."""
+"""How old a checkpoint must be before markers that it covers are purged. DBIO uses the same time for its markers."""
 
 ABORTS_KEPT = HISTORY
 """How long abort markers are kept: longer than any transaction lives, so that a late writer finds its own."""

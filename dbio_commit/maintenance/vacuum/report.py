@@ -27,7 +27,7 @@ HISTORY_DAYS = HISTORY / timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOptions:
-    """What a vacuum keeps, and for how long."""
+    """The options of a vacuum: what it keeps, and for how long."""
 
     retention_hours: float = 48.0
     """How long the files that a commit removed stay for readers, and how long a transaction may be pending."""
@@ -61,7 +61,7 @@ class VacuumOptions:
 
 
 _STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
-"""Never deleted, or only if the options say so."""
+"""The reasons of objects that are never deleted, or only if the options say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class VacuumReport(Shown):
     aborted: Sequence[str] = ()
     """The tids of pending transactions that it aborted, because they were too old."""
     postponed: Sequence[str] = ()
-    """The tids of transactions that were too many for one run: the next run goes on with them."""
+    """The tids of old transactions that were too many for one run: the next run aborts them."""
     checkpoint: str | None = None
     """The name of the checkpoint that was written; None if none was due."""
     queued: Sequence[str] = ()
@@ -213,7 +213,7 @@ class RunSummary:
     health: TableHealth | None = None
     """The health of the table after the run. None if it was not computed."""
     last_look: LastLook | None = None
-    """If the run found nothing to do: by what the next one is left out, as long as that is the same."""
+    """If the run found nothing to do: what must stay the same for the next run to be left out."""
 
     @classmethod
     def of(cls, report: VacuumReport, *, clean: Callable[[str], str] = str) -> "RunSummary":
@@ -263,7 +263,7 @@ class RunSummary:
 
 
 MOST_MESSAGE = 2000
-"""Characters."""
+"""The most characters of a failure's message in a summary."""
 
 MOST_WARNINGS = 100
 """How many warnings a summary has. The others are only counted."""

@@ -1,4 +1,4 @@
-"""Vacuum: from a store to the report. `table` and `directory` have the rules of the two scopes."""
+"""Runs a vacuum, from a store to the report. `table` and `directory` have the rules of the two scopes."""
 
 from dataclasses import replace
 
@@ -60,7 +60,8 @@ def run_vacuum(
 
 
 def _run(executor: Executor) -> Snapshot | None:
-    """Returns a snapshot of the table if all that it did follows from the log in this snapshot, and from the files."""
+    """Runs the vacuum. Returns the table's snapshot if it has the log that was listed first: then all that the vacuum
+    did follows from this log, and from the files."""
     # Before any listing, so that a file that is newer than the listing does not look old.
     executor.set_time()
     log = parse_log(executor.store.list_log())

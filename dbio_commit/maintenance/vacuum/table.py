@@ -1,4 +1,4 @@
-"""One vacuum of a dbio table: reads the table, lets `table_plan` decide, and lets `executor` do it.
+"""Runs one vacuum of a dbio table: reads the table, lets `table_plan` decide, and `executor` act.
 
 The order of the steps keeps the table safe at every moment, even if the vacuum is killed: PROTOCOL.md 10.2.
 """
@@ -22,7 +22,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.decision import abort_many
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.log.listing import are_many, is_of_table, read_begun_of, read_checkpoint, read_numbered_checkpoint
+from dbio_commit.log.listing import are_many, is_of_table, read_checkpoint, read_numbered_checkpoint, read_starts
 from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
 from dbio_commit.log.opening import read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot
@@ -54,7 +54,7 @@ MOST_ABORTS = 10_000
 """The most transactions that one run aborts. Jobs do not leave more start markers between two runs."""
 
 _MOST_STARTS = 100
-"""Of how many transactions that are to be aborted the start markers are read, the oldest first, for warnings."""
+"""The most start markers that are read, for warnings, of transactions to abort. The oldest are read."""
 
 MOST_UNKNOWN = 100_000
 """How many files of unknown transactions are judged by one later snapshot."""
@@ -64,11 +64,11 @@ MOST_ABORT_S = 300.0
 
 
 class Left:
-    """What vacuum found in a table, and what is left of the garbage, in little memory."""
+    """The findings of a vacuum, and the garbage that is left, in little memory."""
 
     def __init__(self) -> None:
         self.paths = Paths()
-        """Of the garbage that is left."""
+        """The paths of the garbage that is left."""
         self.markers = NeededMarkers()
         self.deleted = Counter[str]()
         """How many files were deleted in each directory, on a store that has directories."""
@@ -80,14 +80,14 @@ class Left:
         self.published: set[Format] = set()
 
     def note(self, commits: Iterable[Decided], left: Sequence[Candidate], gone: Iterable[str]) -> None:
-        """Notes a share of the table: its transactions, what is left of its garbage, and what was deleted."""
+        """Records a share of the table: its transactions, what is left of its garbage, and what was deleted."""
         self.paths.update(garbage.path for garbage in left)
         self.markers.note(commits, left)
         self.deleted.update(by_directory(gone))
 
 
 class AllBut(Container[str]):
-    """All paths but some."""
+    """All paths except some."""
 
     def __init__(self, paths: Container[str]) -> None:
         self._paths = paths
@@ -101,9 +101,9 @@ class TableVacuum:
         self._executor, self._store, self._clock = executor, executor.store, executor.clock
 
     def run(self) -> Snapshot | None:
-        """Returns the snapshot that decided what it did; None if a publication did, too."""
+        """Runs the vacuum. Returns the snapshot that decided all of it; None if a publication decided some."""
         if not self._executor.dry_run:
-            # To the end, since what is not covered is in memory during the whole vacuum.
+            # To the end, since uncovered transactions are in memory during the whole vacuum.
             self._executor.checkpoint = catch_up(self._store, self._clock, to_the_end=True)
         snapshot = read_snapshot(self._store, self._clock)
         late = self._without_lost(snapshot, plan.timed_out(snapshot, self._executor.horizons))
@@ -132,11 +132,11 @@ class TableVacuum:
         return None if left.published or published_forms(snapshot.settings) else snapshot
 
     def _without_lost(self, snapshot: Snapshot, late: Sequence[str]) -> list[str]:
-        """Those that are aborted: all but the transactions that were certainly decided. Warns of what may be lost."""
+        """The transactions to abort: all but those that were certainly decided. Warns of what may be lost."""
         lost = find_decided(self._store, snapshot, late)
         due = [tid for tid in late if tid not in lost]
         started = {tid: snapshot.log.started[tid] for tid in due[:_MOST_STARTS]}
-        found = find_probable(snapshot, read_begun_of(self._store, started, table_id=snapshot.table_id))
+        found = find_probable(snapshot, read_starts(self._store, started, table_id=snapshot.table_id))
         warnings = [
             f"{names.committed(tid)} is gone, and the transaction was decided: {why}. It is not aborted, and its files "
             f"stay. {BRING_BACK[0].upper()}{BRING_BACK[1:]}"
@@ -154,7 +154,7 @@ class TableVacuum:
         return due
 
     def _delete_files(self, snapshot: Snapshot) -> Left:
-        """Deletes what is due, one share of the table after the other. Returns what is left of the garbage."""
+        """Deletes the files that are due, one share of the table after the other. Returns the garbage that is left."""
         left = Left()
         levels = self._executor.workers.list_levels(snapshot)
         files = len(snapshot.files)
@@ -183,7 +183,7 @@ class TableVacuum:
             for garbage in judge.garbage(listed.entries):
                 (due if garbage.due else kept).append(garbage)
         if len(share.directories) < len(levels.below):
-            # One later snapshot for those of many shares: most shares have none.
+            # One later snapshot judges the unknown files of many shares, since most shares have none.
             left.unknown += [garbage for garbage in due if garbage.reason is Reason.UNKNOWN]
             due = [garbage for garbage in due if garbage.reason is not Reason.UNKNOWN]
             if len(left.unknown) >= MOST_UNKNOWN:
@@ -247,8 +247,8 @@ class TableVacuum:
         self._executor.delete(plan.superseded(old))
 
     def _without_newborn(self, due: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-        """Without files of transactions that began after the snapshot, and these. They look old if this machine's clock
-        is wrong.
+        """The due files without those of transactions that began after the snapshot, and the latter. They look old if
+        this machine's clock is wrong.
 
         Their start markers or decisions came before the files, so a new snapshot shows them.
         """
@@ -368,7 +368,7 @@ class TableVacuum:
         return found == snapshot.log.descriptor
 
     def _plan_purge(self, snapshot: Snapshot, left: Left) -> tuple[PurgeBy, list[list[Candidate]]]:
-        """The checkpoint to purge by, and what to delete. The newest only if it covers more than the one before it."""
+        """The checkpoint to purge by, and the markers to delete. The newest is used only if older ones cover less."""
         newest, log, horizons = snapshot.checkpoint, snapshot.log, self._executor.horizons
         # Only these tids count. If there are none, the transactions of an older checkpoint are not read.
         marked = newest.covered & (log.started.keys() | log.committed.keys())

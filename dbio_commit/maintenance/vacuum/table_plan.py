@@ -14,7 +14,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Known, Reason, Why, find_markers_below, removed_files, useless_parts
+from dbio_commit.protocol.garbage import FileStates, Reason, Why, find_markers_below, removed_files, useless_parts
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.state import live_among
 
@@ -36,7 +36,7 @@ class Judge:
     Its snapshot must not be older than the aborts.
     """
 
-    known: Known
+    known: FileStates
     horizons: Horizons
     untracked: bool
     is_same: IsSame | None = None
@@ -57,8 +57,8 @@ class Judge:
         is_same: IsSame | None = None,
         may_respell: Callable[[str], bool] = lambda path: False,
     ) -> "Judge":
-        """`assume_aborted`: what a dry run would have aborted. `is_same` and `may_respell` are methods of the store."""
-        known = Known.of(
+        """`assume_aborted`: the tids that a dry run would have aborted. `is_same` and `may_respell` are the store's."""
+        known = FileStates.of(
             snapshot.decided,
             live={file.path for file in snapshot.files},
             log=snapshot.log,
@@ -75,13 +75,13 @@ class Judge:
         )
 
     def within(self, share: Snapshot) -> "Judge":
-        """The same for the files in another share of the table."""
+        """The judge for the files in another share of the table."""
         live = {file.path for file in share.files}
         known = replace(self.known, live=live, removed=removed_files(share.decided))
         return replace(self, known=known, named=_named(known, self.may_respell))
 
     def without_files(self) -> "Judge":
-        """The same for no files, in little memory: `within` makes the judge of another share of it."""
+        """The judge without files, in little memory. `within` makes the judge of another share of it."""
         return replace(self, known=replace(self.known, live=frozenset(), removed={}), named={})
 
     def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
@@ -124,7 +124,7 @@ class Judge:
         return entry
 
 
-def _named(known: Known, may_respell: Callable[[str], bool]) -> dict[str, list[str]]:
+def _named(known: FileStates, may_respell: Callable[[str], bool]) -> dict[str, list[str]]:
     named: dict[str, list[str]] = {}
     for path in filter(may_respell, chain(known.removed, known.live)):
         named.setdefault(names.fold(path), []).append(path)
@@ -274,7 +274,7 @@ class NeededMarkers:
         self._is_left_by_adoption = False
 
     def note(self, commits: Iterable[Decided], left: Iterable[Candidate]) -> None:
-        """Notes a share of the table: the garbage that is left in it, and all transactions with their paths in it."""
+        """Records a share of the table: the garbage that is left in it, and all transactions with their paths in it."""
         paths = {it.path: it.tid for it in left if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN)}
         self._needed.update(tid for tid in paths.values() if tid)
         for commit in commits:
@@ -286,8 +286,8 @@ class NeededMarkers:
                 self._is_left_by_adoption |= bool(marker.dbio_commit and marker.dbio_commit.operation == "adopt")
 
     def among(self, commits: Iterable[Decided]) -> set[str]:
-        """Those of all transactions. All shares of the table must have been noted."""
+        """The needed ones among all transactions. All shares of the table must have been recorded."""
         if not self._is_left_by_adoption:
             return self._needed
-        # It removed what earlier commits had hidden. Which commit hid which file is not recorded.
+        # The adoption removed files that earlier commits had hidden. Which commit hid which file is not recorded.
         return self._needed | {it.tid for it in commits if it.tid not in self._with_paths}

@@ -1,6 +1,6 @@
 """Lists a table's directories and deletes its garbage: many requests, in threads, or spread over other machines.
 
-Nothing is decided here: `table_plan` and `directory_plan` say what is garbage.
+`table_plan` and `directory_plan` decide what is garbage.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
@@ -49,7 +49,7 @@ class Spread(Protocol):
 
 
 class Workers:
-    """Does the work: with `spread` if it is given, else in threads of this process."""
+    """Lists and deletes: with `spread` if it is given, else in threads of this process."""
 
     def __init__(self, store: Store, control: Control, spread: Spread | None) -> None:
         self._store, self._control, self._spread = store, control, spread
@@ -85,7 +85,7 @@ class Workers:
         self.report("listing", self._listed, None)
 
     def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
-        """Deletes in batches. After each group of batches, gives the paths and the failures among them."""
+        """Deletes in batches. After each group of batches, yields its paths and the failures among them."""
         size, done = self._store.delete_batch, 0
         for group in chunks(paths, size * _BATCHES_AT_ONCE):
             if self._spread is None:
@@ -124,7 +124,7 @@ class _LeaveOut:
         return leave_out(directory, entries, directories, self._live)
 
     def below(self, unit: str) -> list[str]:
-        """The live files below a directory. Fast if all directories that are asked for have the same depth."""
+        """The live files below a directory. Calls are fast if their directories have the same depth."""
         depth = unit.count("/") + 1
         if depth != self._depth:
             self._by_top, self._depth = {}, depth

@@ -1,1 +1,1 @@
-"""Markers: the small objects that decide what a table is. One module for the body of each. Pure."""
+"""The bodies of markers, the small objects that decide what a table is: one module for each kind. Pure."""

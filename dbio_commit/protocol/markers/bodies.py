@@ -1,7 +1,7 @@
 """The body of any marker: JSON with a version, encoded and decoded. Pure.
 
-Bytes from outside are validated when they are decoded, once. What passes is safe to act on. Each kind of marker has a
-module beside this one. Formats: PROTOCOL.md section 7.
+Bytes from outside are validated when they are decoded, once. A decoded body is safe to act on. Each kind of marker has
+a module beside this one. Formats: PROTOCOL.md section 7.
 """
 
 import re
@@ -48,7 +48,7 @@ def written(value: _T) -> _T:
 
 
 class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Unknown keys are ignored, so that later versions and other writers may add some.
+    """A JSON body. Unknown keys are ignored, so that later versions and other writers may add some.
 
     Types are checked when a body is decoded, not when it is made. A field that is None has no key, unless its default
     is `written`.
@@ -59,7 +59,7 @@ class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @classmethod
     def version_in(cls, body: bytes) -> int | float | str:
-        """The version of the protocol that a body names. Raises ValueError for what is none."""
+        """The version of the protocol that a body names. Raises ValueError if it cannot be read."""
         return decode_as(_Version, body).version
 
 
@@ -78,7 +78,8 @@ def in_utc(body: Body, *fields: str) -> None:
 
 
 def in_utc_of_a_clock(body: Body, *fields: str) -> None:
-    """As `in_utc`, for times that a writer takes from a clock. Raises ValueError also for others (`is_of_a_clock`)."""
+    """As `in_utc`, for times that a writer takes from a clock. Raises ValueError also for a time of no clock
+    (`is_of_a_clock`)."""
     in_utc(body, *fields)
     if wrong := next((name for name in fields if (it := getattr(body, name)) and not is_of_a_clock(it)), None):
         raise ValueError(f"{wrong} is a time of no clock, before {FIRST_YEAR} or after {LAST_YEAR}")
@@ -134,7 +135,8 @@ class _Version(Struct):
 
 
 def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT, limit_bytes: int | None = None) -> _B:
-    """`limit_bytes` is the most bytes that a writer writes, MAX_BYTES if it is None.
+    """Decodes a body. `mend` says what to do if it cannot be read. `limit_bytes` is the most that a writer writes, by
+    default MAX_BYTES.
 
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """

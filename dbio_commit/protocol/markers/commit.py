@@ -39,7 +39,7 @@ Operation = Literal["append", "overwrite", "overwrite_partitions", "rewrite", "a
 """What a transaction does. "adopt" and "abort" are in markers only."""
 
 RecordedOperation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
-"""The same as bodies record it (PROTOCOL.md 7.2), which kept an old word."""
+"""The same as bodies record it (PROTOCOL.md 7.2): `replace_partitions` is an older word."""
 
 _RECORDED: Final[Mapping[Operation, RecordedOperation]] = {
     "append": "append",
@@ -78,7 +78,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     """Who made the transaction."""
     metrics: Mapping[str, int] = written({})
     schema: Raw = NO_SCHEMA
-    """The text of `table_schema`. Thousands of markers have the same."""
+    """The JSON of `table_schema`. Thousands of markers share it."""
     schema_turn: Count | None = None
     """The last decided turn as of which the writer knew this schema, and these settings, of the table."""
     settings: dict[str, str] | None = None
@@ -87,7 +87,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     """False if the commit does not change rows: the files that it adds have the rows of those that it removes."""
     files: AddedFiles | None = None
     whole: list[str] | None = None
-    """If the commit has change files: the other added and removed paths of which all rows came or went."""
+    """If the commit has change files: the other paths that it adds or removes, all of whose rows came or went."""
     clustered: list[str] | None = None
     """The columns by whose values it has divided its rows among its files. Only a compaction of this table reads it."""
     removed_tids: list[str] | None = None
@@ -103,7 +103,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
 
     @property
     def operation(self) -> Operation:
-        """What the transaction did, in the word that users know."""
+        """The operation, in the word that users know."""
         return _OPERATIONS[self.recorded]
 
     @property
@@ -137,7 +137,7 @@ class CommitMarker(Body, frozen=True, kw_only=True):
 
     @property
     def removed_tids(self) -> Sequence[str]:
-        """See `CommitInfo`."""
+        """`CommitInfo.removed_tids`."""
         return (self.dbio_commit.removed_tids if self.dbio_commit else None) or ()
 
     @property
@@ -150,12 +150,12 @@ class CommitMarker(Body, frozen=True, kw_only=True):
 
     @property
     def data_files(self) -> list[str]:
-        """The other paths that it adds, with rows of the table."""
+        """The paths that it adds except change files: data files."""
         return self._without_changes(self.added)
 
     @property
     def removed_data_files(self) -> list[str]:
-        """The other paths that it removes."""
+        """The paths that it removes except change files."""
         return self._without_changes(self.removed)
 
     def _without_changes(self, paths: list[str]) -> list[str]:
@@ -189,18 +189,19 @@ def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
 
 
 def unpack_files(marker: CommitMarker) -> list[FileInfo]:
-    """What the marker records about each file that it adds; empty if it records nothing, as another DBIO writer's."""
+    """What the marker records about each file that it adds; empty if it is another DBIO writer's, which records
+    nothing."""
     files = marker.dbio_commit.files if marker.dbio_commit else None
     if files is None:
         return []
-    told = bounds_in(marker)
+    by_column = bounds_in(marker)
     return [
         FileInfo(
             path=path,
             size=files.size[i],
             rows=files.rows[i],
             partition={column: values[i] for column, values in files.partition.items()},
-            statistics={column: bounds_of(bounds, i) for column, bounds in told.items()} or None,
+            statistics={column: bounds_of(bounds, i) for column, bounds in by_column.items()} or None,
         )
         for i, path in enumerate(marker.added)
     ]
@@ -269,7 +270,8 @@ def encode_commit(
     limit_bytes: int = MAX_BYTES,
     warn: Callable[[str], None] | None = None,
 ) -> bytes:
-    """The marker's body. If it is too long, it is that of what `shorten` returns, and at last one without statistics.
+    """The marker's body. If it is longer than `shorten_above`, that of what `shorten` returns. If that exceeds
+    `limit_bytes`, without statistics.
 
     `warn` is called with a sentence if the statistics were left out. Raises InvalidInputError if the marker does not
     fit even so, or if no reader could read it back.

@@ -22,9 +22,9 @@ class Bounds(NamedTuple):
     rounded up."""
 
     min: Scalar = None
-    """At most every value that is not null; None if no bound is known."""
+    """Not greater than any value except null; None if no bound is known."""
     max: Scalar = None
-    """At least every value that is not null; None if no bound is known."""
+    """Not less than any value except null; None if no bound is known."""
     nulls: int | None = None
     """How many values are null; None if that is not known."""
 
@@ -50,7 +50,7 @@ _MANY = 16
 
 
 def _compact_texts(texts: Sequence[str | None]) -> Sequence[str | None]:
-    """The same texts in less memory, with equal texts as one object: a million files take much."""
+    """The same texts in less memory: equal texts become one object, since a million files have many."""
     if len(texts) < _MANY:
         return texts
     if texts.count(texts[0]) == len(texts):  # mostly a partition column
@@ -93,7 +93,7 @@ class ColumnBounds(Body, frozen=True, kw_only=True):
 
 
 class StoredBounds(Deferred):
-    """The statistics of added files that are in a part of a checkpoint, and are read when they are needed."""
+    """Statistics of added files that are read when they are needed, such as those in a part of a checkpoint."""
 
     @abstractmethod
     def columns(self) -> Collection[str]:
@@ -105,7 +105,7 @@ class StoredBounds(Deferred):
 
     @abstractmethod
     def select(self, kept: Sequence[int]) -> "StoredBounds":
-        """Those of the files with these indices."""
+        """The statistics of the files with these indices."""
 
     def raw(self) -> Raw:
         return pack_bounds(self.bounds())
@@ -155,9 +155,9 @@ class AddedFiles(Body, frozen=True, kw_only=True):
             return {}
         if stored := self._stored:
             return stored.bounds(lower)
-        told = decode_as(dict[str, Raw], self.statistics)
-        wanted = [column for column in told if lower is None or column.lower() in lower]
-        found = {column: decode_as(ColumnBounds, told[column]) for column in wanted}
+        by_column = decode_as(dict[str, Raw], self.statistics)
+        wanted = [column for column in by_column if lower is None or column.lower() in lower]
+        found = {column: decode_as(ColumnBounds, by_column[column]) for column in wanted}
         if wrong := next((column for column, it in found.items() if it.lengths() != {len(self.size)}), None):
             raise ValueError(f"the bounds of {wrong!r:.60} are not one for each file")
         return found
@@ -172,11 +172,11 @@ class AddedFiles(Body, frozen=True, kw_only=True):
         if stored := self._stored:
             statistics = stored.select(kept)
         else:
-            told: dict[str, ColumnBounds] = {}
+            found: dict[str, ColumnBounds] = {}
             with suppress(ValueError):
-                told = self.bounds()
+                found = self.bounds()
             statistics = pack_bounds(
-                {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in told.items()}
+                {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in found.items()}
             )
         return AddedFiles(
             size=of(self.size),
@@ -193,7 +193,7 @@ class AddedFiles(Body, frozen=True, kw_only=True):
 
 
 def with_later_bounds(files: AddedFiles) -> AddedFiles:
-    """The same, with statistics that are decoded when they are asked for, also those of some of the files."""
+    """The same files. Their statistics, and those of a selection of them, are decoded when they are asked for."""
     statistics: Any = files.statistics
     return files if isinstance(statistics, StoredBounds) else replace(files, statistics=_LaterBounds(files))
 
@@ -221,7 +221,7 @@ class _LaterBounds(StoredBounds):
 
 
 def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
-    """Raises InvalidInputError if files differ in their partition columns, or have bounds that are no JSON."""
+    """The files, column by column. Raises InvalidInputError if partition columns differ, or bounds are no JSON."""
     partition_columns = list(files[0].partition) if files else []
     for file in files:
         if list(file.partition) != partition_columns:
@@ -244,15 +244,15 @@ def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
 
 
 def without_statistics(files: AddedFiles) -> AddedFiles:
-    """The same without statistics. If there were any, `statistics_left_out` says so."""
-    empty, told = pack_bounds({}), cast(Any, files.statistics)
-    had_some = isinstance(told, StoredBounds) or memoryview(told).nbytes > memoryview(empty).nbytes
+    """The same files without statistics. If there were any, `statistics_left_out` is true."""
+    empty, before = pack_bounds({}), cast(Any, files.statistics)
+    had_some = isinstance(before, StoredBounds) or memoryview(before).nbytes > memoryview(empty).nbytes
     return replace(files, statistics=empty, statistics_left_out=files.statistics_left_out or had_some)
 
 
-def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:
-    """Raises InvalidInputError for what is no JSON."""
-    return pack_json(told, what="statistics")
+def pack_bounds(bounds: Mapping[str, ColumnBounds]) -> Raw:
+    """The bounds as JSON. Raises InvalidInputError for what is no JSON."""
+    return pack_json(bounds, what="statistics")
 
 
 def bounds_of(bounds: ColumnBounds, i: int) -> Bounds:

@@ -1,6 +1,7 @@
 """The key `provenance` of start and commit markers: who made a transaction, and what its caller says of it. Pure.
 
-Nothing is decided by it. Its texts are short, so that checkpoints keep them for as long as they keep the transaction.
+No code decides anything by it. Its texts are short, so that checkpoints keep them for as long as they keep the
+transaction.
 """
 
 from msgspec.structs import force_setattr
@@ -8,7 +9,7 @@ from msgspec.structs import force_setattr
 from dbio_commit.protocol.markers.bodies import Body, Count
 
 MOST_TEXT = 200
-"""Bytes of UTF-8 of a text that the software finds out by itself, and of the text of a label."""
+"""The most bytes of UTF-8 of a text that the software finds by itself, and of the text of a label."""
 
 MOST_MESSAGE = 1000
 """Bytes of UTF-8."""
@@ -64,7 +65,7 @@ NOBODY = Provenance()
 
 
 def said_in(by: Provenance) -> Provenance:
-    """What the caller said, alone."""
+    """Only the caller's message and labels."""
     return Provenance(message=by.message, labels=by.labels)
 
 
@@ -76,7 +77,7 @@ def texts_of(by: Provenance) -> list[str]:
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or as much of its beginning as has so many bytes of UTF-8."""
+    """The beginning of the text, with at most `most` bytes of UTF-8."""
     if len(text) <= most // 4:  # a character has at most 4 bytes
         return text
     return text.encode(errors="replace")[:most].decode(errors="ignore")

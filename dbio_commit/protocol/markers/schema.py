@@ -49,7 +49,8 @@ def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
 
 
 def _is_nested_deeper(value: Any, levels: int) -> bool:
-    """Goes level by level, since the caller's stack may be deep already."""
+    """Whether the value is nested deeper than `levels`. Goes level by level, since the caller's stack may be deep
+    already."""
     level = [value]
     while level and levels >= 0:
         level = [inner for it in level for inner in _values_in(it)]
@@ -67,7 +68,7 @@ def decode_schema(schema: bytes | Raw | None) -> dict[str, Any] | None:
 
 
 def check_schema(schema: bytes | Raw, *, where: str) -> None:
-    """Raises CorruptMarkerError for a schema that cannot be read, or is none."""
+    """Raises CorruptMarkerError for text that cannot be read as a schema."""
     try:
         found = decode_as(dict[str, Any], schema)
         if _is_nested_deeper(found, MOST_NESTED_READ):

@@ -21,7 +21,7 @@ class App(Body, frozen=True, kw_only=True):
         return (self.id, self.version) == (other.id, other.version)
 
 
-class Begun(Body, frozen=True, kw_only=True):
+class StartMarker(Body, frozen=True, kw_only=True):
     """The body of `_started_<tid>`. It may be empty in the directory scope, and if an earlier version wrote it."""
 
     version: Literal[1] = written(VERSION)
@@ -37,6 +37,6 @@ class Begun(Body, frozen=True, kw_only=True):
     """The transaction's own id. Another transaction that drew the same tid has another."""
 
 
-def decode_begun(body: bytes, *, where: str) -> Begun | None:
+def decode_start(body: bytes, *, where: str) -> StartMarker | None:
     """The body; None if it is empty. Raises CorruptMarkerError, and UnsupportedTableError for a later version."""
-    return decode_body(Begun, body, where=where) if body else None
+    return decode_body(StartMarker, body, where=where) if body else None

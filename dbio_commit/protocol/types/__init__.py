@@ -19,7 +19,7 @@ from dbio_commit.protocol.types.texts import DECIMAL_PARAMETERS, TextForm
 
 
 class Family(Enum):
-    """What values of a type are, for code that works differently with each."""
+    """The families of types, for code that treats each of them differently."""
 
     BOOLEAN = auto()
     INTEGER = auto()
@@ -40,7 +40,7 @@ class Family(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type:
-    """What the code must know about a type."""
+    """A row of the table of types."""
 
     name: str
     """In a recorded schema, which is Spark's JSON; without the parameters that follow it in parentheses."""
@@ -53,12 +53,12 @@ class Type:
     arrow: tuple[str, ...]
     """Arrow's type: a constructor of pyarrow, and its arguments. A decimal's parameters are arguments, too."""
     arrow_fields: tuple[tuple[str, str], ...] = ()
-    """Of a type that is a struct in Arrow and in Parquet: the names of its fields, which are never null, and the
-    constructors of their types."""
+    """If the type is a struct in Arrow and in Parquet: the names of its fields, and the constructors of their types. No
+    field is ever null."""
     arrow_also: tuple[str, ...] = ()
     """Constructors of other types of Arrow that Spark reads as this type."""
     parquet: tuple[str, ...] = ()
-    """Parquet's logical types that all readers take for it. Empty: it is not written."""
+    """Parquet's logical types that all readers take for this type; empty if files may not have it."""
 
     text: TextForm | None = None
     """The texts of partition values; None if directories are not named by such values."""
@@ -78,7 +78,7 @@ class Type:
     iceberg: str | None = None
     """Iceberg's name for it, in version 2 of its specification; None if Iceberg has no such type there."""
     has_fixed_width: bool = True
-    """Whether each value takes about the same memory. Batches count the others by their bytes."""
+    """Whether each value takes about the same memory. If not, batches count the bytes of the values."""
     packed: str = ""
     """The letter for it in `BlockLayout.java`, which lays out rows for Python."""
 
@@ -312,11 +312,11 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
 # --- wider types --------------------------------------------------------------------------------------------------
 
 MOST_DIGITS = 38
-"""Of a decimal that all readers have."""
+"""The most digits of a decimal that all readers support."""
 
 
 def widens(narrow: str, wide: str) -> bool:
-    """Whether each value of the one type is an equal value of the other, and both are of one family but differ."""
+    """Whether `wide` is another type of the same family, in which each value of `narrow` has an equal value."""
     row, other = type_of(narrow), type_of(wide)
     if row is None or other is None:
         return False

@@ -1,7 +1,7 @@
 """The bounds of a column's values as markers record them, by kind of type (PROTOCOL.md 7.3). Pure.
 
-A type gets its form from the table of types. `data/statistics` reads Parquet's bounds from footers, `data/pruning`
-compares bounds with conditions.
+A type gets its form from the table of types. `data/statistics` reads Parquet's bounds from footers, and
+`data/conditions/pruning` compares bounds with conditions.
 """
 
 import math
@@ -17,7 +17,7 @@ Scalar = bool | int | float | str | None
 """A value as JSON holds it: dates and timestamps in ISO 8601, decimals as text."""
 
 TEXT_LENGTH = 64
-"""Characters of a text that a bound has at most."""
+"""The most characters of a bound that is a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The texts of partition values, by kind of type: parse, format, and what a caller may give (PROTOCOL.md 6.2). Pure.
 
-A type gets its form from the table of types. The questions that callers ask of a text are in `partition_values`.
+A type gets its form from the table of types. Callers use `partition_values`.
 """
 
 import re
@@ -28,7 +28,7 @@ class TextForm:
     """The only value that a text can mean if not all readers agree on it; None if there is no such rule. Raises
     ValueError, OverflowError or InvalidOperation."""
     example: str = ""
-    """For error messages."""
+    """A canonical text, for error messages."""
     takes: frozenset[str] = frozenset()
     """The types of Python values (see `partition_values.kind_of`, without parameters) that a caller may give."""
 
@@ -54,7 +54,7 @@ BOOLEAN = TextForm(
 
 
 def integers(bits: int) -> TextForm:
-    """The form of whole numbers of so many bits, with a sign."""
+    """The form of signed whole numbers with this many bits."""
     most = 1 << bits - 1
 
     def in_range(value: int, kind: str) -> int:

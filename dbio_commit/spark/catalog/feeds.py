@@ -6,16 +6,15 @@ Spark keeps the offsets, which are those of `format("dbio")`. So a checkpoint of
 import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from cachetools import LRUCache
 from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
-from dbio_commit.base.options import Compression
 from dbio_commit.commit.options import NOTE_OPTIONS, note_options
-from dbio_commit.commit.write.options import WriteOptions, flag_option, number_option
+from dbio_commit.commit.write.options import write_options
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.spark.catalog.creation import schema_of_json
 from dbio_commit.spark.catalog.statements import commit_options
@@ -88,11 +87,7 @@ class SqlFeeds:
             open_table(spark, _path(token), None),
             mode="overwrite" if is_complete else "append",
             partition_by=None,
-            options=WriteOptions(
-                compression=cast(Compression, given.get("compression", "snappy")),
-                max_records_per_file=number_option(given, "maxrecordsperfile") or 0,
-                merge_schema=flag_option(given, "mergeschema"),
-            ),
+            options=write_options(given),
             commit=replace(commit_options(spark), app=(given.get("txnappid", query), batch), **note_options(given)),
             only_rows=not is_complete,
         )

@@ -45,7 +45,7 @@ _TABLES = Parameter("tables", "ARRAY<STRING>", "the names of the tables in SQL, 
 class Procedure:
     comment: str
     run: Callable[..., DataFrame]
-    """Gets the session, the table or the tables, and an argument for each parameter."""
+    """Gets the session, the table or the tables, and an argument for each parameter, by its name."""
     more: Sequence[Parameter] = field(default=())
     """The parameters after the table."""
     first: Parameter = _TABLE
@@ -55,11 +55,12 @@ class Procedure:
     ) -> DataFrame:
         """Its rows. `find` finds a table by its name. Raises what it raises, InvalidInputError for a NULL that means
         nothing, and what the method of `Table` raises."""
-        for parameter, value in zip(self.more, arguments, strict=True):
-            if value is None and parameter.default != "NULL":
-                raise InvalidInputError(f"{parameter.name} is NULL; give a value: {parameter.comment}")
+        options = dict(zip((it.name for it in self.more), arguments, strict=True))
+        for it in self.more:
+            if options[it.name] is None and it.default != "NULL":
+                raise InvalidInputError(f"{it.name} is NULL; give a value: {it.comment}")
         own = find(given) if self.first is _TABLE else [find(it) for it in given or ()]
-        return self.run(spark, own, *arguments)
+        return self.run(spark, own, **options)
 
     def described(self) -> str:
         """As `Procedure.java` reads it."""
@@ -107,25 +108,8 @@ def _history(spark: SparkSession, table: Table) -> DataFrame:
     return _frame(spark, HISTORY_COLUMNS, map(history_row, table.history()))
 
 
-def _vacuum(
-    spark: SparkSession,
-    table: Table,
-    retention_hours: float,
-    dry_run: bool,
-    force: bool,
-    untracked: bool,
-    checkpoint_after: int,
-    history_days: float,
-) -> DataFrame:
-    report = table.vacuum(
-        retention_hours,
-        dry_run,
-        force,
-        spark,
-        untracked=untracked,
-        checkpoint_after=checkpoint_after,
-        history_days=history_days,
-    )
+def _vacuum(spark: SparkSession, table: Table, **options: Any) -> DataFrame:
+    report = table.vacuum(spark=spark, **options)
     short = RunSummary.of(report)
     row = (
         short.dry_run,
@@ -145,29 +129,10 @@ def _vacuum(
 
 
 def _compact(
-    spark: SparkSession,
-    table: Table,
-    target_size: int,
-    where: str | None,
-    sort_by: Sequence[str],
-    dry_run: bool,
-    z_order: Sequence[str],
-    min_files: int,
-    rewrite_types: bool,
-    full: bool,
-    most: int | None,
+    spark: SparkSession, table: Table, dry_run: bool, sort_by: Sequence[str], z_order: Sequence[str], **options: Any
 ) -> DataFrame:
-    options = CompactOptions(
-        target_size=target_size,
-        where=where,
-        sort_by=tuple(sort_by),
-        z_order=tuple(z_order),
-        min_files=min_files,
-        rewrite_types=rewrite_types,
-        full=full,
-        most=most,
-    )
-    report = compact_in_tasks(spark, table, options, dry_run=dry_run, note=table.note(**note_of(spark)))
+    compact_options = CompactOptions(sort_by=tuple(sort_by), z_order=tuple(z_order), **options)
+    report = compact_in_tasks(spark, table, compact_options, dry_run=dry_run, note=table.note(**note_of(spark)))
     columns = (
         "dry_run boolean, files_before bigint, bytes_before bigint, files_after bigint, bytes_after bigint, "
         "left_files bigint, commits array<string>, notes array<string>"

@@ -8,10 +8,10 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.base.options import Isolation, Mode
 from dbio_commit.commit.options import NOTE_OPTIONS, CommitOptions, note_options
 from dbio_commit.commit.write.clauses import Clause
-from dbio_commit.commit.write.options import WriteOptions, number_option
+from dbio_commit.commit.write.options import write_options
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.catalog.creation import is_staged, new_checks, write_staged
 from dbio_commit.spark.catalog.tables import SqlTables
@@ -50,7 +50,7 @@ class SqlStatements:
     ) -> None:
         rows, reads = DataFrame(data, spark), _reads(spark, given)
         if is_staged(token):
-            options_of_rows = _write_options(_pairs(options, also={"path"}))  # with which Spark has named the place
+            options_of_rows = write_options(_pairs(options, also={"path"}))  # with which Spark has named the place
             write_staged(spark, token, rows, options_of_rows, reads)
             return
         pairs = _pairs(options)
@@ -60,7 +60,7 @@ class SqlStatements:
             read.table,
             mode=mode,
             partition_by=None,
-            options=_write_options(pairs),
+            options=write_options(pairs),
             commit=replace(commit_options(spark), app=app_of(spark, pairs), **note_options(pairs)),
             replaced=None if where is None else Planned(spark, where),
             named=_named(spark, given),
@@ -131,13 +131,6 @@ def _pairs(options: str, *, also: Collection[str] = ()) -> dict[str, str]:
 
 
 _OPTIONS = NOTE_OPTIONS | {"txnappid", "txnversion", "compression", "maxrecordsperfile"}
-
-
-def _write_options(options: dict[str, str]) -> WriteOptions:
-    return WriteOptions(
-        compression=cast(Compression, options.get("compression", "snappy")),
-        max_records_per_file=number_option(options, "maxRecordsPerFile") or 0,
-    )
 
 
 def commit_options(spark: SparkSession) -> CommitOptions:

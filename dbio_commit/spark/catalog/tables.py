@@ -17,8 +17,8 @@ from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.base.errors import HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.base.forks import ProcessLock
+from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.data.counts import Extreme, count_rows, may_hold_extremes
-from dbio_commit.data.pruning import column_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import time_at

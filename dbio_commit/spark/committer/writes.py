@@ -261,7 +261,7 @@ def _check_native(plan: WritePlan, command: Command) -> None:
             f"the data lacks the column {plan.filled[0]!r} of {where}, which dbio.write fills in, and Spark's own "
             "writer does not: give the column, or use dbio.write"
         )
-    if not plan.target.is_table:
+    if not plan.target.records_columns:
         raise UnsupportedTableError(
             f"{where} has files, and no {names.DESCRIPTOR}: in this session, Spark's own writer can write to dbio "
             "tables only. Make it one with `dbio adopt`, or use dbio.write"

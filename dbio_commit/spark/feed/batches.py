@@ -1,4 +1,4 @@
-"""What the batches of a stream read, for the data source and for the catalog. `dbio_commit.feed.feed` decides it."""
+"""Plans what each batch of a stream reads with `dbio_commit.feed.feed`, for the data source and for the catalog."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ class Batches:
     """The batches of one stream."""
 
     def __init__(self, table: Table, options: StreamOptions, *, columns: Mapping[str, Any] | None) -> None:
-        """`columns`: those of the table when the query was planned; None if the query was planned with others."""
+        """`columns`: the table's columns when the query was planned; None if the query was planned with others."""
         self.options, self.columns = options, columns
         self._url = table.url
         self._follower = Follower(table.store, table.clock)
@@ -40,7 +40,7 @@ class Batches:
     ) -> Position | Start:
         """The position at which the next batch ends; `at` itself if nothing is new. Raises as `Feed.after` does.
 
-        `unlimited`: the batch has all that is new. Commits that `target` has not had are not new.
+        `unlimited`: the batch has all that is new. Only commits that a stream at `target` has read count as new.
         """
         self._last = feed = self._feed()
         end = feed.after(at, ALL if unlimited else self.options.most, target=target)
@@ -48,9 +48,9 @@ class Batches:
         return end
 
     def behind(self, end: Position | Start) -> dict[str, Any]:
-        """How far the stream is behind at this position, by what was known when the last batch was planned.
+        """The commits, files and bytes after this position that were known when the last batch was planned.
 
-        Spark asks for this at each trigger: to list the table again would double the requests of an idle stream.
+        Spark asks for this at each trigger. Listing the table again would double the requests of an idle stream.
         """
         lag = (self._last or self._feed()).lag(end)
         return {"behind": {"commits": lag.commits, "files": lag.files, "bytes": lag.size_bytes}}
@@ -79,7 +79,7 @@ class Batches:
 
 
 def columns_changed(url: str) -> SchemaMismatchError:
-    """The error of a stream whose table does not have the columns any more with which the stream was planned."""
+    """The error for a stream if the columns of the table have changed since the stream was planned."""
     return SchemaMismatchError(
         f"the columns of {url} have changed since this stream was planned; nothing is lost: load it again with "
         "spark.readStream, and start it with the same checkpoint to continue with the new columns"

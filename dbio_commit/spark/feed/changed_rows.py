@@ -1,6 +1,7 @@
-"""A change feed as a DataFrame: the rows that commits added and removed. Read natively if Spark reaches the files.
+"""Reads a change feed as a DataFrame: the rows that commits added and removed.
 
-Spark reads all files in one scan. The path of a row's file identifies the commit of the row.
+Spark's own reader reads the files of many commits in one scan, if it reaches the store. The path of a row's file
+identifies the commit of the row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,10 @@ from dbio_commit.table import Table
 def changes_between(
     spark: SparkSession, table: Table, start: Start, end: datetime | str | None, *, net: bool
 ) -> DataFrame:
-    """The changes by the commits from `start` to `end`, both included."""
+    """The changes by the commits from `start` to `end`, both included.
+
+    With `net`, rows that a commit both deleted and inserted, as it wrote their file again, are left out.
+    """
     history, changes = Follower(table.store, table.clock).changes(start, end)
     feeds.refuse_other_types(history, changes, feeds.columns_until(history, end))
     rows = frame_of(spark, table, columns_of(history, end), changes, net=net)
@@ -39,7 +43,7 @@ def changes_between(
 def frame_of(
     spark: SparkSession, table: Table, columns: StructType, changes: Sequence[FileChange], *, net: bool = False
 ) -> DataFrame:
-    """The rows of these changes, with the columns of the table and those of a feed."""
+    """The rows of these changes, with the columns of the table and of a feed. `net`: see `changes_between`."""
     schema = feeds.with_change_columns(columns, where=table.url)
     both = _both_ways(changes) if net else set[str]()
     carried = [change for change in changes if change.tid in both]

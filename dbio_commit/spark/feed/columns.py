@@ -1,4 +1,4 @@
-"""What a change feed looks like in Spark: its columns, and where it begins and ends."""
+"""The columns of a change feed in Spark, and the options for where it begins and ends."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from dbio_commit.protocol.history import ChangeKind, FileChange, History
 from dbio_commit.protocol.state import DataFile, current_metadata
 
 TYPE, TID, TIMESTAMP = CHANGE_TYPE, "_commit_tid", "_commit_timestamp"
-"""Delta's names, except that Delta has a version in the place of the tid."""
+"""The columns that a feed adds, with Delta's names. Delta has a version in the place of the tid."""
 
 _FIELDS = (
     StructField(TYPE, StringType()),
@@ -28,7 +28,7 @@ TYPE_FIELD = _FIELDS[0]
 COLUMNS = tuple(field.name for field in _FIELDS)
 
 DDL_OF_COMMIT = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in _FIELDS[1:])
-"""For Spark: the feed's columns about a commit."""
+"""The feed's columns about a commit, in Spark's DDL."""
 
 
 def with_change_columns(schema: StructType, *, where: str) -> StructType:
@@ -45,23 +45,23 @@ def with_change_columns(schema: StructType, *, where: str) -> StructType:
 def as_partition(change: FileChange) -> DataFile:
     """The file with the values of the feed's columns as partition values, which a reader in Python fills in."""
     committed = change.committed.astimezone(UTC).replace(tzinfo=None)
-    told = {TID: change.tid, TIMESTAMP: committed.isoformat()}
+    values = {TID: change.tid, TIMESTAMP: committed.isoformat()}
     if change.kind != "recorded":  # else the rows of the file have the type
-        told[TYPE] = change.kind
-    return change.file._replace(partition={**change.file.partition, **told})
+        values[TYPE] = change.kind
+    return change.file._replace(partition={**change.file.partition, **values})
 
 
 def from_partition(file: DataFile) -> FileChange:
     """The reverse of `as_partition`: the change from which that function made the file."""
-    told = {name: str(file.partition[name]) for name in COLUMNS if name in file.partition}
+    values = {name: str(file.partition[name]) for name in COLUMNS if name in file.partition}
     partition = {name: value for name, value in file.partition.items() if name not in COLUMNS}
-    committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
-    kind: ChangeKind = "recorded" if TYPE not in told else "insert" if told[TYPE] == "insert" else "delete"
-    return FileChange(file._replace(partition=partition), kind, told[TID], committed)
+    committed = datetime.fromisoformat(values[TIMESTAMP]).replace(tzinfo=UTC)
+    kind: ChangeKind = "recorded" if TYPE not in values else "insert" if values[TYPE] == "insert" else "delete"
+    return FileChange(file._replace(partition=partition), kind, values[TID], committed)
 
 
 def columns_until(history: History, end: datetime | str | None) -> Mapping[str, Any] | None:
-    """The table's columns at the end of a feed, as recorded: an overwrite may have changed them since. None is now."""
+    """The recorded columns of the table at `end` (None: now), as an overwrite may have changed them since."""
     commits = history.commits
     if isinstance(end, datetime):
         commits = [commit for commit in commits if commit.modified <= end]

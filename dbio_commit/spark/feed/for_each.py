@@ -1,7 +1,7 @@
-"""What `for_each_batch` calls: gives the function of the user each batch of a stream, as rows that Spark reads itself.
+"""For `for_each_batch`: calls the user's function with each batch of a stream, as rows that Spark itself reads.
 
-The stream that Spark runs, and whose offsets it keeps, is one of file names (`datasource.ChangedFiles`). The function
-gets a scan of these files.
+Spark runs a stream of file names (`datasource.ChangedFiles`), and keeps the offsets of this stream. The function gets
+a scan of these files.
 """
 
 import json
@@ -31,7 +31,7 @@ Function = Callable[[DataFrame, int], None]
 def with_rows(
     function: Function, path: str, storage_options: Mapping[str, Any], schema: StructType, *, changes: bool
 ) -> Function:
-    """For Spark's `foreachBatch`: gets the names of files, and calls the function with the rows of these files."""
+    """A function for Spark's `foreachBatch`. It gets names of files, and calls `function` with their rows."""
 
     def call(listed: DataFrame, batch: int) -> None:
         spark, table = listed.sparkSession, Table(path, storage_options)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.write.options import flag_option, number_option
-from dbio_commit.feed.feed import Most, Wanted
+from dbio_commit.feed.feed import BatchLimits, FeedOptions
 from dbio_commit.feed.position import Start
 from dbio_commit.spark.feed import columns as feeds
 
@@ -31,13 +31,13 @@ class StreamOptions:
     """The options of a stream, checked."""
 
     start: Start
-    wanted: Wanted
-    most: Most
+    wanted: FeedOptions
+    most: BatchLimits
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "StreamOptions":
         """Parses options, a mapping that ignores the case of names. Raises InvalidInputError."""
-        wanted = Wanted(
+        wanted = FeedOptions(
             changes=flag_option(options, "readChangeFeed"),
             skip_change_commits=flag_option(options, "skipChangeCommits"),
             ignore_changes=flag_option(options, "ignoreChanges"),
@@ -54,4 +54,4 @@ class StreamOptions:
         if files is None and size is None:
             files = _FILES_AT_ONCE
         start = feeds.start_of(options.get("startingtid"), options.get("startingtime"), default=Start())
-        return cls(start, wanted, Most(files=files, size_bytes=size))
+        return cls(start, wanted, BatchLimits(files=files, size_bytes=size))

@@ -123,7 +123,7 @@ class DbioStreamWriter(Travels, DataSourceStreamArrowWriter):
                 commit_files(transaction, files, written[0].schema)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Aborts with the files that are known: nothing is known of a task that failed."""
+        """Aborts the transaction and deletes the files of finished tasks. Those of failed tasks are not known here."""
         written = [message for message in _known(messages) if message.files]
         if written:
             transaction = self._table.resume(written[0].terms)

@@ -1,7 +1,7 @@
 """The stream source: what `spark.readStream.format("dbio")` calls. Needs Spark 4.2, whose sources can limit a batch.
 
-A process of Spark's keeps a reader while a query runs. Only `read` runs in the workers. What a batch has is decided in
-`batches`.
+Spark keeps a reader in a process of its own while a query runs. Only `read` runs in the workers. `batches` decides what
+a batch has.
 """
 
 import json
@@ -92,7 +92,7 @@ class DbioStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailable
 
 
 class FileLister(DbioStreamReader):
-    """Gives the names of the files in the place of their rows."""
+    """Gives each file as a `DataFile` in JSON, instead of its rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FileGroup)

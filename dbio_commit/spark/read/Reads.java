@@ -13,7 +13,7 @@ import scala.runtime.AbstractPartialFunction;
 
 /**
  * Finds the states of dbio tables that plans read, in all of their views and subqueries. The plan of `dbio.read` has a tag
- * that names its state, and tables of the catalog name theirs. Those of VERSION AS OF and the like name none.
+ * with its state. Tables of the catalog have a method for it, which returns null for VERSION AS OF and the like.
  */
 public class Reads extends AbstractPartialFunction {
   private static final TreeNodeTag STATE = new TreeNodeTag("dbio_state");
@@ -23,14 +23,14 @@ public class Reads extends AbstractPartialFunction {
 
   private Reads(String prefix) { this.prefix = prefix; }
 
-  /** Names the state that these rows are read from. DataFrames that are made of these rows keep that. */
+  /** Tags the rows with the state that they are read from. DataFrames made of these rows keep the tag. */
   public static void mark(Dataset rows, String state) {
     ((LogicalPlan) rows.queryExecution().analyzed()).setTagValue(STATE, state);
   }
 
   /**
-   * The states that the rows are read from, with zero bytes between them. A state that begins with ~ is that of a table of
-   * the catalog: when Spark reads the rows, since 4.1, the table may have a later one.
+   * The states that the rows are read from, with zero bytes between them. That of a table of the catalog begins with ~,
+   * as the table may have a later state when Spark reads the rows, since 4.1.
    */
   public static String of(Dataset rows) {
     Reads reads = new Reads("~");
@@ -74,7 +74,7 @@ public class Reads extends AbstractPartialFunction {
     }
   }
 
-  /** The methods are found by name, since the class is of a room above this one. */
+  /** Calls a method by its name, since the class is in a room above this one. */
   private static Object ask(Object table, String method) {
     try {
       return table.getClass().getMethod(method, new Class[0]).invoke(table, new Object[0]);

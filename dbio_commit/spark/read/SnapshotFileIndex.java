@@ -29,7 +29,7 @@ import scala.runtime.AbstractPartialFunction;
 
 /**
  * The files of a snapshot, for Spark's own reader, which then lists and infers nothing. `file_index.py` writes the list of
- * files. The list is kept as bytes: objects are made only of files whose partition a query reads, while it is planned.
+ * files. The list is kept as bytes. Planning a query makes objects only for files in partitions that the query reads.
  *
  * In the Java that Janino compiles: no lambdas and no generics, so that elements of collections are cast.
  */

@@ -1,1 +1,1 @@
-"""How a snapshot becomes a DataFrame: by Spark's own reader, or by Python workers."""
+"""Reads a snapshot as a DataFrame, by Spark's own reader or by Python workers."""

@@ -77,7 +77,7 @@ def relation_by_index(
 def index_of(
     spark: SparkSession, root: str, files: Iterable[DataFile], partition: Sequence[StructField], zone: str | None
 ) -> Any:
-    """A `SnapshotFileIndex` of these files, with these partition columns. Their times are in the time zone."""
+    """A `SnapshotFileIndex` of these files, with these partition columns. Timestamps in them are in the time zone."""
     with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
         write_files(listed, files)
         listed.flush()
@@ -120,7 +120,7 @@ def write_files(out: IO[bytes], files: Iterable[DataFile]) -> None:
 
 
 def encode_files(files: Iterable[DataFile]) -> bytes:
-    """The files in this form."""
+    """The files as bytes in this form."""
     heads: dict[str, list[str]] = {}
     directories: dict[str, list[str]] = {}
     for path, size, _, partition in files:
@@ -144,7 +144,7 @@ def _head(directory: str, partition: Partition) -> list[str]:
 
 
 def _encode_table(table: "pyarrow.Table") -> Iterator[bytes | memoryview]:
-    """The same for the files in an Arrow table, which are not made Python values."""
+    """As `encode_files`, for files in an Arrow table, without Python values."""
     import pyarrow as pa
     import pyarrow.compute
 

@@ -1,4 +1,4 @@
-"""Rows with the number of their file and their position in the file, for rewrites that must know both."""
+"""Reads rows with the number of their file and their position in the file, for rewrites that need both."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class Located:
         return read(self.frame, [quoted(name) for name in self.schema.fieldNames()], given)
 
     def only(self, numbers: Collection[int]) -> "Located":
-        """The rows of these files, of which there must be at least one."""
+        """The rows of the files with these numbers, of which there must be at least one."""
         files, spark = {number: self.files[number] for number in numbers}, self.frame.sparkSession
         some = [*files.values()]
         root = metadata_root(spark, self.table, some, self.schema)

@@ -1,4 +1,4 @@
-"""A snapshot as a DataFrame: by Spark's own Parquet reader, or by Python workers if Spark cannot reach the store.
+"""Reads a snapshot as a DataFrame: by Spark's own Parquet reader, or by Python workers if Spark cannot reach the store.
 
 Spark gets the exact list of files, so that it lists no directory of the table.
 """
@@ -52,8 +52,8 @@ def scan(
 ) -> DataFrame:
     """The rows of the snapshot's files, or those for which the condition `where` is true.
 
-    `is_now`: the caller has asked for the current state, so a write of these rows into the same table is refused if the
-    table has changed since. Raises InvalidInputError if the columns are neither recorded nor can be inferred.
+    `is_now`: the caller has asked for the current state. A write of these rows into the same table is then refused if
+    the table has changed since. Raises InvalidInputError if the columns are neither recorded nor can be inferred.
     """
     if where is not None:
         check_condition(where)
@@ -76,7 +76,7 @@ def _filtered(rows: DataFrame, where: str) -> DataFrame:
 def whole(rows: DataFrame) -> DataFrame:
     """The same rows, with columns of floats hidden from the filters of Spark's Parquet reader.
 
-    The reader skips row groups by their dictionaries and bounds. It then also skips some with -0.0 or NaN that fulfil
+    The reader skips row groups by their dictionaries and bounds. It then also skips rows with -0.0 or NaN that satisfy
     the condition in Spark, where -0.0 equals 0.0 and NaN is the greatest value. So columns of floats are wrapped in a
     function here. Spark does not push conditions on the function to the reader, not even those that it infers for a
     join. Filters on other columns are pushed as usual.
@@ -264,7 +264,7 @@ def _read_by_reader(
 
 
 _AS_GIVEN: Mapping[str, str] = {"dbio.read": "seen"}
-"""An option of Spark's reader, by which the rules for unchanged code (`ParquetRead.MARK`) leave these files alone."""
+"""An option of Spark's reader, for which the rules for unchanged code (`ParquetRead.MARK`) replace no files."""
 
 
 def _names_columns(root: str, schema: StructType | None) -> bool:
@@ -275,7 +275,7 @@ def _names_columns(root: str, schema: StructType | None) -> bool:
 
 
 def _read_by_path(reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
-    """Gives Spark the paths. Spark then needs at least one request for each file, but it can be given a base path."""
+    """Gives Spark the paths of all files, and a base path. Spark then sends at least one request for each file."""
     snapshot.refuse_patterns()  # Spark would expand them
     return reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
 

@@ -1,7 +1,7 @@
-"""Which states of dbio tables the rows of a write are read from, so that it undoes nothing that was committed since.
+"""Finds the states of dbio tables from which a write reads its rows, so that the write undoes no later commit.
 
-`Reads.java` finds the states in the plan. It knows tables of the catalog, frames of `dbio.read`, and changes up to now,
-whatever is made of them. It does not know rows that were collected or stored in between, nor frames of Spark Connect.
+`Reads.java` finds the states in the plan: of tables of the catalog, of frames of `dbio.read`, and of changes up to now.
+It does not find states of rows that were collected or stored in between, nor of frames of Spark Connect.
 """
 
 import json
@@ -30,12 +30,12 @@ def identity_of(snapshot: Snapshot) -> str:
 
 
 def state_text(path: str, snapshot: Snapshot, root: str | None = None) -> str:
-    """The state as plans name it, and as `SqlTables` finds it again. `root` is the URL of `SqlSnapshot`."""
+    """The text for a state in plans, by which `SqlTables` finds the state again. `root`: that of `SqlSnapshot`."""
     return json.dumps([path, snapshot.tid, snapshot.etag, identity_of(snapshot), root])
 
 
 def mark(spark: SparkSession, rows: DataFrame, state: Snapshot | History) -> None:
-    """Names the state that these rows are read from, if Spark accepts the class. That of a history is its last."""
+    """Tags the rows with the state that they are read from, if Spark accepts the class. Of a history: the last one."""
     if is_ready(spark, SNAPSHOT_FILE_INDEX, without="a write does not know that its rows come from its own table"):
         if isinstance(state, History):
             text = json.dumps([state.url, None, etag_of(state.commits), state.origin.table_id, None])
@@ -50,12 +50,12 @@ _READS = "dbio_commit.Reads"
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The states that a write reads as the current ones."""
+    """The states of tables that a write reads as their current states."""
 
     etags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By the identity of a table: the etags of its states."""
     floating: frozenset[str] = frozenset()
-    """The tables of which Spark may read a later state than this."""
+    """The identities of the tables of which Spark may read a later state than those in `etags`."""
 
     @classmethod
     def of(cls, rows: DataFrame) -> "Reads":
@@ -67,7 +67,7 @@ class Reads:
 
     @classmethod
     def of_statement(cls, spark: SparkSession, statement: Any, target: Any) -> "Reads":
-        """Of an analysed statement of the JVM; `target` is the part of it that names what it changes, if any."""
+        """Those of an analysed statement of the JVM. `target`: the part that names the table to change, if any."""
         if not was_ready(spark, SNAPSHOT_FILE_INDEX):
             return NO_READS
         return cls._parse(java_class(spark._jvm, _READS).ofStatement(statement, target))
@@ -92,7 +92,7 @@ NO_READS = Reads()
 
 
 class _NotAgainError(Exception):
-    """A conflict that stays, however often the same rows are written."""
+    """A conflict that no retry with the same rows can resolve."""
 
     def __init__(self, error: CommitConflictError) -> None:
         super().__init__(str(error))
@@ -101,7 +101,7 @@ class _NotAgainError(Exception):
 
 @contextmanager
 def once(etags: frozenset[str]) -> Iterator[None]:
-    """Within `attempt`: if the write reads its own table in these states, a conflict is not tried again."""
+    """For use in `attempt`: if the write reads its own table in these states, a conflict is final."""
     try:
         with explained(etags):
             yield
@@ -113,7 +113,7 @@ def once(etags: frozenset[str]) -> Iterator[None]:
 
 @contextmanager
 def explained(etags: frozenset[str]) -> Iterator[None]:
-    """If the write reads its own table in these states, a conflict says what helps."""
+    """If the write reads its own table in these states, adds advice to the message of a conflict."""
     try:
         yield
     except CommitConflictError as error:
@@ -136,7 +136,7 @@ def attempt(spark: SparkSession, commit: CommitOptions, table: Table, write: Cal
 
 
 def refresh_cached(spark: SparkSession, table: Table) -> None:
-    """After a commit: what CACHE TABLE has stored of the table, under any name, is read again when it is used."""
+    """After a commit: has Spark read again, at the next use, what CACHE TABLE has stored of it under any name."""
     if was_ready(spark, CATALOG):
         java_class(spark._jvm, "dbio_commit.Cached").refresh(spark._jsparkSession, table.url)
 

@@ -1,4 +1,4 @@
-"""Spark's function `xxhash64` of a text: so a driver knows what tasks compute, without a query. Pure."""
+"""Computes Spark's `xxhash64` of a text, so that a driver knows without a query what tasks compute. Pure."""
 
 import struct
 

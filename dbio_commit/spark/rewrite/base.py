@@ -1,4 +1,4 @@
-"""What all rewrites have in common: read a snapshot, begin a transaction, and commit the new files."""
+"""Does what all rewrites need: reads a snapshot, begins a transaction, and commits the new files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,11 +51,11 @@ class Rewrite:
     spark: SparkSession
     plan: WritePlan
     snapshot: Snapshot | None
-    """What it reads; None if there is no table yet."""
+    """The snapshot that it reads; None if there is no table yet."""
     named: Named = as_they_are
     """Gives rows of the table the column ids that `Planned` expressions use."""
     reads: Reads = NO_READS
-    """What its rows and expressions read besides."""
+    """The states of tables that its rows and expressions read besides."""
 
     @classmethod
     def of(
@@ -67,9 +67,9 @@ class Rewrite:
         snapshot: Snapshot | None = None,
         reads: Reads = NO_READS,
     ) -> "Rewrite":
-        """`plan` is the plan of an append with the new rows' columns.
+        """A rewrite of `snapshot`, by default a new one. `plan` is that of a rewrite with the new rows' columns.
 
-        It reads `snapshot`, or by default a new one. Raises InvalidInputError, CommitConflictError.
+        Raises InvalidInputError, CommitConflictError.
         """
         table = plan.table
         refuse_directory(plan.target.scope, table.url)
@@ -109,6 +109,7 @@ class Rewrite:
             partition_by=None,
             options=WriteOptions(),
             commit=options,
+            rewrites=True,
         )
         return cls.of(spark, plan, named=named, snapshot=read, reads=reads)
 
@@ -171,10 +172,10 @@ class Rewrite:
     def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:
         """Begins the transaction, which removes the files `whole` with all of their rows.
 
-        `where` must hold for each row on which the result depends: the commit checks for conflicts by it. Without
+        `where` must hold for each row on which the result depends: the commit uses it to find conflicts. Without
         `changes`, the rewrite changes no existing row.
         """
-        with once(self._own_etags), self.plan.as_rewrite().begin() as transaction:
+        with once(self._own_etags), self.plan.begin() as transaction:
             transaction.remove(file.path for file in whole)
             transaction.goes_by(
                 Read(
@@ -191,14 +192,14 @@ class Rewrite:
 
     @property
     def _own_etags(self) -> frozenset[str]:
-        """The states of the table itself that its rows and expressions read."""
+        """The etags of the states of the table itself that the rewrite's rows and expressions read."""
         return self.reads.of_table(identity_of(self.snapshot)) if self.snapshot else frozenset()
 
     def _refuse_changed(self, now: Snapshot) -> None:
-        """Raises CommitConflictError if the table has changed since its rows and expressions were read from it.
+        """Raises CommitConflictError if the table has changed since the rewrite's rows and expressions were read.
 
-        An append is no such change if it came after the snapshot, too: then the rewrite leaves its rows as they are.
-        But it must be certain that its new rows do not have them already.
+        A blind append after the snapshot does not count, since the rewrite leaves its rows as they are. But it counts
+        if the new rows may come from a later state (`Reads.floating`), or if the isolation is "serializable".
         """
         if self.snapshot is None or not self._own_etags:
             return

@@ -1,8 +1,8 @@
 """Divides the rows of files among several new files by the values of `cluster_by`, with Spark's tasks and one shuffle.
 
-The steps are those of `maintenance/compact/cluster`: tasks take the sample, the driver decides where to cut, tasks read
-each file once and send the rows of each new file, and each new file is written by one task. Rows travel as the bytes
-of Arrow, packed, so that Spark converts no type.
+The steps are those of `maintenance/compact/cluster`. Tasks take the sample, and the driver decides where to cut. Tasks
+read each file once and send the rows of each new file to the task that writes it. Rows are sent as packed bytes of
+Arrow, so that Spark converts no type.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,13 +55,13 @@ def cluster_in_tasks(spark: SparkSession, table: Table, work: Work, bin: Bin, *,
 
 
 def _over_files(spark: SparkSession, bin: Bin, run: Callable[[ArrowBatches], ArrowBatches], columns: str) -> DataFrame:
-    """What the function makes of the places of files, some of them in each task."""
+    """Runs the function in tasks. Each task gets the places of some files in the bin, and returns `columns`."""
     tasks = min(len(bin.files), _TASKS * parallelism(spark))
     return spark.range(0, len(bin.files), 1, tasks).mapInArrow(ForWorkers(run), columns)
 
 
 def _places(batches: ArrowBatches) -> list[int]:
-    """The places of the files of a task."""
+    """The places of a task's files in the bin."""
     found: list[Any] = [*chain.from_iterable(batch.column(0).to_pylist() for batch in batches)]
     return found
 
@@ -137,10 +137,10 @@ def _write(
 
 
 def _routes(spark: SparkSession, pieces: int) -> list[int]:
-    """For each new file a number that Spark's shuffle sends to a task of its own, if one was found soon.
+    """For each new file, a number that Spark's shuffle sends to a task of its own, if a few tries find such a number.
 
-    Spark hashes numbers, and before 4.1 nothing else sends each one to a task of its own. Tasks with several are right,
-    but take longer.
+    Spark's shuffle hashes the number. Before 4.1, it has no other way to give each file a task of its own. A task may
+    also write several files, which takes longer.
     """
     rows = spark.range(10 * pieces + 50).selectExpr("id", f"pmod(hash(id), {pieces}) AS task").collect()
     by_task: dict[int, int] = {}

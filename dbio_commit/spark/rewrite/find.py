@@ -47,9 +47,9 @@ class Found:
 
 
 def find(rewrite: "Rewrite", where: Sql, keep: Keep) -> Found:
-    """Decides by the partitions alone if the condition uses partition columns only; else reads files that may match.
+    """Finds the matching rows: by partitions alone if the condition uses no other columns, else by reading files.
 
-    The rows of a condition with a subquery are found once and kept, since it might hold for other rows later.
+    For a condition with a subquery, they are found once and kept, since the condition might hold for other rows later.
     """
     files = rewrite.files(text_of(where))
     if not files:

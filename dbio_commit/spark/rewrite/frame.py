@@ -41,13 +41,14 @@ def write_frame(
     only_rows: bool = False,
     fills_nulls: bool = False,
 ) -> Commit:
-    """Writes the rows in this mode; or with `replaced`, a condition, in the place of the rows for which it holds.
+    """Writes the rows in this mode. With a condition `replaced`, they replace the rows for which it holds.
 
     `named` and `snapshot` are as in `Rewrite.of`, `sets` as in `plan_write`, and `fills_nulls` as in `rows_to_write`,
-    without `replaced`. With `only_rows`, data without rows is no commit, and the result is `skipped`.
+    without `replaced`. With `only_rows`, data without rows makes no commit, and the result is `skipped`.
 
-    `reads` is what the data and the condition read; by default what the data reads. If that is the table itself, and
-    the write is no append, it commits only if the table has not changed since. Raises what `dbio.write` raises.
+    `reads` has the states that the data and the condition read; by default, those that the data reads. If the table
+    itself is among them, the write commits only if the table has not changed since, or if the write is an append.
+    Raises what `dbio.write` raises.
     """
     spark = data.sparkSession
     if mode == "append":
@@ -63,6 +64,7 @@ def write_frame(
             partition_by=partition_by,
             options=options,
             commit=commit,
+            rewrites=replaced is not None,
             sets=sets,
         )
         if sets:
@@ -90,16 +92,15 @@ def write_frame(
 
 _SHUFFLED = 3
 """Bytes of a shuffle for each byte of Parquet: 1.2 were measured for random numbers, 1.5 for numbers, 4 and more for
-texts that repeat. A high estimate: a task cuts a file that would be too large, and nothing joins small files."""
+texts that repeat. The value is high, as a task cuts a file that would be too large, and nothing joins small files."""
 
 
 @contextmanager
 def _balanced(df: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
     """The rows to write within the block, in which the session balances shuffles for files of `target_file_size`.
 
-    A task gets the rows of a partition, as many as make one file; if they make more, the task cuts them. Spark measures
-    a shuffle in bytes of its own format, which differ much from those of Parquet. Without `target_file_size`, rows are
-    not shuffled.
+    A task gets rows of a partition for about one file, and cuts them if they make more. Spark measures a shuffle in
+    bytes of its own format, which differ much from those of Parquet. Without `target_file_size`, rows are not shuffled.
     """
     target = plan.options.target_file_size
     if target is None:

@@ -1,4 +1,4 @@
-"""The keys of a merge's source: their bounds, by which files are left out, and whether they are few."""
+"""Looks at the keys of a merge's source: finds their bounds, to leave out files, and whether they are few."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ class Keys:
 
     @property
     def names(self) -> set[str]:
-        """The names of the table's columns."""
+        """The names of the keys in the table."""
         return {it.name for it in self.each}
 
     def refuse_inexact(self) -> None:
@@ -95,7 +95,7 @@ class Keys:
         width = sum((f.coalesce(f.octet_length(text), f.lit(0)) for text in texts), f.lit(_KEY_BYTES))
         values = [it.value.alias(str(i)) for i, it in enumerate(self._ordered)]
         rows = self.source.select(width.cast("long").alias("bytes"), *values)
-        count = len(values)  # which tasks can get, and columns they cannot
+        count = len(values)  # a number can be sent to tasks, and columns cannot
         lines = in_tasks(rows, lambda unpack: lambda batches: ranges.summarize(unpack(batches), count), ranges.SCHEMA)
         return ranges.add_up(lines, [_value_type(it.kind) for it in self._ordered], most=_RANGES)
 

@@ -1,4 +1,4 @@
-"""`merge`: joins the rows of a table with those of a source, and writes what the clauses make of them."""
+"""Merges a source into a table: joins the rows of both, and writes the rows that the clauses make of them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -142,7 +142,7 @@ class _Merge:
         return self._named(self._rewrite.spark.createDataFrame([], source.schema)).alias(SOURCE)
 
     def _of_source(self, name: str) -> Column:
-        """The same object for the same column."""
+        """The column of the source; always the same object for the same name, for `Assigned.is_as`."""
         if name not in self._columns:
             self._columns[name] = _of_side(SOURCE, name)
         return self._columns[name]
@@ -375,7 +375,7 @@ class _Merge:
 
 
 def _default(column: str) -> str:
-    """The name, in the source, of the column with the default of a column of the table."""
+    """The name of the column that `with_defaults` adds to the source for this column of the table."""
     return f"_dbio_default_{column}"
 
 
@@ -386,7 +386,7 @@ _ACTIONS = {"update": RowAction.UPDATED, "delete": RowAction.DELETED, "insert": 
 
 
 def _name_of(side: str, column: str) -> str:
-    """The column in Spark's SQL."""
+    """The column of this side of the join, in Spark's SQL."""
     return f"{side}.{schemas.quoted(column)}"
 
 

@@ -1,4 +1,4 @@
-"""A few ranges that hold all values of a column, and leave out the widest gaps between them: found batch by batch."""
+"""Finds a few ranges that hold all values of a column and leave out the widest gaps between them, batch by batch."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from dbio_commit.data import arrow
 
 SCHEMA = "rows long, bytes long, key int, low string, high string"
-"""Of the lines that `summarize` makes: Spark's types of the fields of `Line`."""
+"""The columns of the lines that `summarize` makes, for Spark."""
 _COLUMNS = ["rows", "bytes", "key", "low", "high"]
 
 _MOST_OF_TASK = 64
-"""At most so many ranges of a key in one task, whose lines go to the driver."""
+"""At most so many ranges of a key in one task, which sends a line for each of them to the driver."""
 _NARROW = 1024
-"""A gap of less than this part of all is not left out: a range more is a comparison more for each file."""
+"""A gap below 1/_NARROW of the whole is not left out: one more range means one more comparison for each file."""
 
 KeyValue = int | Decimal | str
 """Dates are days since 1970."""
@@ -26,7 +26,7 @@ KeyValue = int | Decimal | str
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Pairs of the least and the greatest value, in order. Without any, there are no values."""
+    """Pairs of the least and the greatest value of a range, in order. No pairs: there are no values."""
 
     pairs: Sequence[tuple[KeyValue, KeyValue]] = ()
     is_unbounded: bool = False
@@ -34,7 +34,7 @@ class Ranges:
 
     @classmethod
     def of(cls, column: "pa.Array[Any]") -> Self:
-        """Of the values that are not null. Numbers and dates are divided at gaps, and other values are one range."""
+        """Ranges of the values but nulls. Integers and dates are divided at gaps, and other values are one range."""
         values = column.drop_null()
         if not len(values):
             return cls()
@@ -84,17 +84,17 @@ def _divided(lows: Any, highs: Any, most: int) -> list[tuple[KeyValue, KeyValue]
 
 @dataclass(frozen=True, slots=True)
 class KeySummary:
-    """Of the rows of a source."""
+    """What a merge needs about the rows of its source."""
 
     rows: int
     size: int
     """About how many bytes the keys take."""
     keys: Sequence[Ranges]
-    """By position of the key."""
+    """The ranges of each key, by its position."""
 
 
 def summarize(batches: Iterable[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
-    """In a task: a line for all rows, and a line for each range of each key; null bounds are unknown.
+    """In a task: a line for all rows, and a line for each range of each key. Unknown bounds are null.
 
     The first column of the batches has the bytes of each row, and the next ones are the keys, `count` of them.
     """
@@ -118,7 +118,7 @@ def _text(value: KeyValue) -> str:
 
 
 def add_up(lines: Iterable[Any], kinds: Sequence[type[int] | type[Decimal] | type[str]], *, most: int) -> KeySummary:
-    """The lines of all tasks. `kinds`: the types of the keys' values; `most`: ranges for each key."""
+    """Adds up the lines of all tasks. `kinds`: the types of the keys' values; `most`: how many ranges for a key."""
     rows = size = 0
     keys: list[list[Ranges]] = [[] for _ in kinds]
     for line in lines:

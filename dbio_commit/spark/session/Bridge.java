@@ -22,9 +22,9 @@ public class Bridge implements Function {
   private static final long TAKE_S = 5;
   /** If a Python thread took a question and has not begun to answer it after this time, another one gets the question. */
   private static final long BEGIN_NS = TimeUnit.SECONDS.toNanos(10);
-  /** Python calls `take` every TAKE_S. If it has not for this time, no Python will begin to answer. */
+  /** Python calls `take` every TAKE_S. After this time without a call, no Python process will begin to answer. */
   private static final long GONE_NS = TimeUnit.SECONDS.toNanos(120);
-  /** If Python has not called `take` for this time, it will not finish an answer either. Its threads may be busy for minutes. */
+  /** After this time without a call, Python will not finish an answer either. Its threads may be busy for minutes. */
   private static final long LOST_NS = TimeUnit.HOURS.toNanos(1);
 
   private final LinkedBlockingQueue questions = new LinkedBlockingQueue();

@@ -1,4 +1,4 @@
-"""Reads a Spark session: opens tables with its store settings, and finds out whether Spark itself can read a store.
+"""Opens tables with the store settings of a Spark session, and finds out whether Spark itself can read a store.
 
 Works on classic sessions and over Spark Connect. `hadoop` translates the settings. A path without a scheme means the
 default file system to Spark, and a disk to dbio.
@@ -38,7 +38,7 @@ _USER = re.compile("^//.*@")
 
 @dataclass(frozen=True, slots=True)
 class DefaultFileSystem:
-    """The file system of a session's paths without a scheme, if it is not the disk of each machine."""
+    """The file system of paths without a scheme in a session, if that is not the disk of each machine."""
 
     url: str
     """`fs.defaultFS`, such as "hdfs://nn" or "dbfs:/"."""
@@ -56,7 +56,7 @@ class DefaultFileSystem:
         return cls(f"{scheme}:{rest}", home)
 
     def url_of(self, path: str) -> str | None:
-        """The URL that the path means to Spark; None for a relative path if `home` is not known."""
+        """The URL that Spark makes of the path; None for a relative path if `home` is not known."""
         if path.startswith("/"):
             scheme, _, rest = self.url.partition(":")
             authority = rest[2:].partition("/")[0] if rest.startswith("//") else ""
@@ -65,10 +65,10 @@ class DefaultFileSystem:
 
 
 def refuse_elsewhere(path: str, default: DefaultFileSystem | None) -> None:
-    """The rule for every function that takes a path and a session (ADR 0046).
+    """Raises InvalidInputError for a path without a scheme if Spark does not take it for a path on a disk.
 
-    Raises InvalidInputError for a path without a scheme if it means another file system than a disk to Spark. Else dbio
-    and Spark would use two different places for the same path.
+    Else dbio and Spark would use two places for the same path. Every function that takes a path and a session calls
+    this (ADR 0046).
     """
     if default is None or not is_plain(path):
         return
@@ -94,13 +94,13 @@ class StoreSettings:
 
     values: hadoop.HadoopSettings = field(default_factory=dict, repr=False)  # secrets
     unread: Mapping[str, str] = field(default_factory=dict)
-    """By setting that names a Hadoop credential store which cannot be read: why it cannot."""
+    """Credential stores of Hadoop that cannot be read: by the setting that names the store, the reason."""
     withheld: bool = False
     """Whether secrets are missing: over Spark Connect, the server does not give them out."""
     default: DefaultFileSystem | None = None
     """The file system of paths without a scheme, if it is not a disk."""
     run: SparkRun | None = None
-    """The session's application, for the commits of processes that do not have the session."""
+    """The session's application, which processes without the session record in their commits."""
 
     def open_table(
         self, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None = None
@@ -108,8 +108,8 @@ class StoreSettings:
         """The table at the path, and a sentence for each ignored setting that might matter.
 
         Explicit storage_options override the settings. Raises InvalidInputError for a setting that dbio cannot honour
-        and that would change what is stored, and for a path without a scheme that means another file system to Spark;
-        AccessDeniedError if needed keys are in a credential store that cannot be read.
+        and that would change what is stored, and as `refuse_elsewhere` does. Raises AccessDeniedError if needed keys
+        are in a credential store that cannot be read.
         """
         location = parse_location(path)
         refuse_elsewhere(os.fspath(path), self.default)
@@ -134,7 +134,7 @@ class StoreSettings:
 def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
     """The table at the path, with the session's settings. `explicit` storage_options override them.
 
-    Every function of a user begins here. Prepares this thread for what comes next with the session.
+    Every function that users call begins here. Prepares the session's workers, and this thread for texts in SQL.
     """
     settle_workers(spark)
     read_texts_as(spark)
@@ -150,7 +150,7 @@ def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapp
 
 
 def run_of(spark: SparkSession) -> SparkRun:
-    """What the session does now: its application, and the job that the caller has named in this thread."""
+    """The session's application, and the job that the caller has named in this thread."""
     if is_connect(spark):
         return SparkRun(application=spark.conf.get("spark.app.id", None), job=", ".join(sorted(spark.getTags())))
     context = spark.sparkContext
@@ -159,7 +159,7 @@ def run_of(spark: SparkSession) -> SparkRun:
 
 
 def locate(spark: SparkSession, path: str | os.PathLike[str]) -> Location:
-    """The location of the path. Raises InvalidInputError, also as `refuse_elsewhere`."""
+    """The location of the path. Raises InvalidInputError for a wrong path, and as `refuse_elsewhere` does."""
     location, text = parse_location(path), os.fspath(path)
     if is_plain(text) and (default := default_file_system(spark)):
         if not os.path.isabs(text) and not is_connect(spark):
@@ -189,7 +189,7 @@ _DEFAULT_FS = "fs.defaultFS"
 
 
 def raise_explained(refused: AccessDeniedError, table: Table, *, withheld: bool) -> NoReturn:
-    """Raises the error; if credentials were missing since a Connect server withholds them, the message says so."""
+    """Raises the error. If a Connect server has withheld credentials that were needed, the message says so."""
     given = table.location is None or hadoop.gives_credentials(table.location, table.storage_options)
     if given or not withheld:
         raise refused
@@ -205,7 +205,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def settle_workers(spark: SparkSession, *, plans_here: bool = False) -> None:
-    """As `settle_python`; nothing over Connect, where the server chooses the Python of the workers."""
+    """As `settle_python`. Does nothing over Connect, where the server chooses the Python of the workers."""
     if not is_connect(spark):
         settle_python(spark.sparkContext, plans_here=plans_here)
 
@@ -283,7 +283,7 @@ class _Probe:
 
 _PROBE_AGAIN_S = 60.0
 _SHARE = 20
-"""A failed try may take half a minute. The next try comes after at least so many times its duration."""
+"""A failed probe may take 30 s. The next probe comes after at least so many times its duration."""
 
 _probes: "WeakKeyDictionary[SparkSession, dict[str, _Probe]]" = WeakKeyDictionary()
 
@@ -296,11 +296,11 @@ def native_root(
     file: str,
     now: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """The table's root as Hadoop writes it, if Spark can read there itself; else None, with a warning the first time.
+    """The table's root as Hadoop writes it, if Spark itself can read it; else None, with a warning the first time.
 
     `account` is the storage account of a container whose URL names none. `file` is a live file of the table, relative
-    to its root: if Spark finds this file, it reads the same store as dbio. A "no" is remembered for a minute or more,
-    a "yes" forever.
+    to its root: if Spark finds this file, it reads the same store as dbio. A failure is remembered for 60 s or more, a
+    success as long as the session exists.
     """
     root = location.hadoop_url(account=account)
     if location.scheme == "file":

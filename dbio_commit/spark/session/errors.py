@@ -17,7 +17,7 @@ from dbio_commit.spark.session.python import explain
 
 @contextmanager
 def errors_of_workers() -> Iterator[None]:
-    """Raises an error of dbio_commit from a task as itself, without the traceback of the worker."""
+    """Within the block, an error of dbio_commit in a task is raised as itself, without the worker's traceback."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:  # before Spark 4.0, some errors of tasks are only those of Java
@@ -27,7 +27,7 @@ def errors_of_workers() -> Iterator[None]:
 
 
 def _lost(text: str) -> errors.RowsLostError | None:
-    """The error for a lost block of a local checkpoint."""
+    """The error if the text says that Spark has lost a block of a local checkpoint."""
     found = _LOST_BLOCK.search(text)
     return errors.RowsLostError(f"no executor has rows any more that were kept, block {found[1]}") if found else None
 
@@ -55,7 +55,7 @@ _ERROR_LINE = re.compile(r"dbio_commit\.(\w+): (.+)")
 
 
 def errors_of_jvm() -> None:
-    """From now on, an exception of the JVM that an error of dbio caused reaches callers of PySpark as this error."""
+    """From now on, PySpark raises the error of dbio that caused an exception of the JVM instead of the exception."""
     setattr(captured, _convert.__name__, _convert_exception)  # PySpark calls the function by this name
 
 
@@ -68,7 +68,7 @@ def _convert_exception(error: Any) -> Any:
             return found
     converted = _convert(error)
     if isinstance(converted, captured.CapturedException) and (traced := _TRACED.search(str(converted))):
-        if isinstance(converted, captured.PythonException):  # which makes its text itself
+        if isinstance(converted, captured.PythonException):  # it makes its own text
             return find_error(traced[1]) or converted
         converted._desc, converted.__traceback__ = traced[1], None
     if isinstance(converted, PySparkException) and (advice := _advice(str(converted))):
@@ -106,8 +106,7 @@ _TRACED = re.compile(
 
 
 def _advice(text: str) -> str | None:
-    """What to do if a table has changed since CACHE TABLE; what to type instead of what a data source cannot do, or of
-    a statement of another format."""
+    """What to do about this error of Spark, such as what to type instead of a statement of another format."""
     if "[UNSUPPORTED_DATA_SOURCE_SAVE_MODE]" in text and '"dbio"' in text:
         return (
             'Use .mode("append"), which creates the table if there is none; or dbio.write(df, path, '

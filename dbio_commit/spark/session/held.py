@@ -1,4 +1,4 @@
-"""Changes settings of a session for the time of a block, also if several threads do so at once.
+"""Changes settings of a session within a `with` block, also if several threads do so at once.
 
 Works on classic sessions and over Spark Connect.
 """

@@ -1,4 +1,4 @@
-"""The package's Java classes: compiled by the Janino compiler that Spark ships, into jars for the driver and executors.
+"""Compiles the package's Java classes with the Janino compiler that Spark ships, and adds jars of them to Spark.
 
 Spark calls `CommitProtocol` for `committer`, and `AskedBatches` for streams. Both ask Python over `Bridge`, whose other
 end is `bridge`. `PackRows` packs rows for `transfer.packed`, and its jar has `KeptRows` for `transfer.kept`.
@@ -35,7 +35,7 @@ class JavaClass:
     """The directory of `dbio_commit/spark` that has the sources."""
     simple_name: str
     version: str
-    """Of what Python calls and passes. The class has it in its field VERSION, and for which Scala it was compiled."""
+    """The version of what Python calls and passes. The class's field VERSION has it, with the version of Scala."""
 
     @property
     def name(self) -> str:
@@ -57,8 +57,10 @@ _ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictiona
 
 
 def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
-    """Installs a class that is optional. Returns False with Spark Connect, and if Spark does not accept the class: then
-    it logs `without`, which names what is slower, as a WARNING once."""
+    """Installs an optional class. Returns False over Spark Connect, and if Spark does not accept the class.
+
+    In the latter case, logs `without`, which says what is slower or missing, as a WARNING once.
+    """
     if is_connect(spark):
         return False
     ready = _ready.setdefault(spark.sparkContext, {})
@@ -126,7 +128,7 @@ def make_jar(path: Path) -> str:
 
 
 def _compiled(jvm: Any, wanted: JavaClass) -> Mapping[str, bytes]:
-    """The class files of the jar, by their paths in it."""
+    """Compiles the Java sources of the class's room. Returns the class files, by their paths in a jar."""
     resources = "org.codehaus.commons.compiler.util.resource"
     room = files(f"dbio_commit.spark.{wanted.room}")
     sources = [
@@ -155,14 +157,14 @@ def _array(jvm: Any, kind: Any, items: Sequence[Any]) -> Any:
 
 
 def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
-    """Writes the same bytes each time for the same classes."""
+    """Writes a jar: the same bytes each time for the same classes."""
     with zipfile.ZipFile(path, "w") as jar:
         for name, body in sorted(classes.items()):
             jar.writestr(zipfile.ZipInfo(name), body)
 
 
 def _installed(spark: SparkSession, wanted: JavaClass) -> Any:
-    """The class, as Spark loads it, or None. Raises UnsupportedStoreError for a class of another Scala."""
+    """The class as Spark loads it; None if Spark has no such class. Raises UnsupportedStoreError for another Scala."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     try:
         return java_class(spark._jvm, "java.lang.Class").forName(wanted.name, True, loader)

@@ -1,4 +1,4 @@
-"""Sessions that `newSession()` makes later get what `dbio.enable` added to the session that makes them."""
+"""Adds to the sessions that `newSession()` makes what `dbio.enable` added to the session that makes them."""
 
 import functools
 from collections.abc import Callable
@@ -12,18 +12,18 @@ Add = Callable[[SparkSession], None]
 
 
 def add_to_later_sessions(spark: SparkSession, add: Add) -> None:
-    """Calls `add` for each session that `spark.newSession()` makes from now on, and that those make.
+    """Calls `add` for each session that `spark.newSession()` makes from now on, and for those that these make.
 
     The session that is active in the thread stays active.
     """
-    kind: Any = type(spark)  # that of Connect is another one
+    kind: Any = type(spark)  # Connect has another class
     if not hasattr(kind.newSession, "__wrapped__"):
         kind.newSession = _adding(kind.newSession)
     _adds[id_of(spark)] = add
 
 
 _adds: dict[str, Add] = {}
-"""By the session whose new sessions get it."""
+"""By id of a session: the function to call for its new sessions."""
 
 
 def _adding(new_session: Callable[[Any], SparkSession]) -> Callable[[Any], SparkSession]:

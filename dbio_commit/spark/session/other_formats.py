@@ -27,7 +27,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-"""Of options of other formats, in lower case: the name as users know it, and what to do. `%s` is the name."""
+"""By option of another format, in lower case: the name as users know it, and what to do. `%s` is the name."""
 
 
 def advice_for_option(name: str) -> str | None:

@@ -32,10 +32,10 @@ _fine: set[tuple[str, ...]] = set()
 
 
 def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
-    """Before workers start: with a local master, makes them this process's Python unless another one is configured.
+    """Before workers start: with a local master, sets their Python to this process's, unless another one is configured.
 
-    Else it checks their Python, as far as they run on this machine: all workers with a local master; with `plans_here`,
-    those in which Spark plans a data source. Raises UnsupportedStoreError, which names both Pythons.
+    Otherwise checks the Python of workers on this machine. With a local master, these are all workers; with
+    `plans_here`, those in which Spark plans a data source. Raises UnsupportedStoreError, which names both Pythons.
     """
     if context.pythonExec == sys.executable or not sys.executable:
         return
@@ -47,8 +47,10 @@ def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
 
 
 def explain(error: Exception) -> UnsupportedStoreError | None:
-    """An error that says what to do, if a worker failed because its Python has another version or lacks a package, or
-    because its dbio_commit has another version."""
+    """An error that says what to do if a worker lacks a package, or has another version of Python or dbio_commit.
+
+    None if the error of the worker has another reason.
+    """
     text = str(error)
     if other := _other_package(text):
         return other
@@ -73,8 +75,8 @@ def _other_package(text: str) -> UnsupportedStoreError | None:
         import_module(module)
     except ImportError:
         return None
-    told = _ask_workers()
-    theirs = f"version {told[0]} of dbio_commit ({told[1]})" if told else "another version of dbio_commit"
+    seen = _ask_workers()
+    theirs = f"version {seen[0]} of dbio_commit ({seen[1]})" if seen else "another version of dbio_commit"
     lacking = f"{module}.{name}" if name else module
     return UnsupportedStoreError(other_version(f"{theirs}, which lacks {lacking}", __version__))
 
@@ -87,18 +89,18 @@ _LACKING = re.compile(
 
 
 def _ask_workers() -> tuple[str, str] | None:
-    """The version of dbio_commit of a worker, and its place; None if no worker says so. Runs a job."""
+    """A worker's version of dbio_commit, and the path of its module; None if no worker answers. Runs a job."""
     context = SparkContext._active_spark_context
     if not isinstance(context, SparkContext):
         return None
 
-    def tell(_: Iterable[int]) -> list[tuple[str, str]]:  # travels as code, so that a worker needs nothing for it
+    def look(_: Iterable[int]) -> list[tuple[str, str]]:  # pickled as code, so that a worker needs no module for it
         import dbio_commit
 
         return [(dbio_commit.__version__, str(dbio_commit.__file__))]
 
     with suppress(PySparkException, Py4JJavaError):
-        return context.parallelize([0], 1).mapPartitions(tell).first()
+        return context.parallelize([0], 1).mapPartitions(look).first()
     return None
 
 

@@ -1,4 +1,4 @@
-"""Spark schemas as JSON and as Arrow's, and what their types are. No I/O, no session.
+"""Converts Spark schemas to JSON and to Arrow, and compares their types. No I/O, no session.
 
 Which schemas can be written, and how columns map to those of a table, is in `data/mapping`, on Spark's JSON.
 """
@@ -48,7 +48,7 @@ def _of_json(kind: Any) -> t.DataType:
 
 
 def row_of(kind: t.DataType) -> Type | None:
-    """The row of a Spark type in the table of types; None for one that is nested or unknown."""
+    """The row of a Spark type in `protocol.types`; None for a nested or unknown type."""
     return None if isinstance(kind, t.UserDefinedType) else type_of(kind.jsonValue())
 
 

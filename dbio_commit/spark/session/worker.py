@@ -1,8 +1,8 @@
-"""What travels to the Python workers of Spark, and what keeps a worker fast for tasks that it runs one after another.
+"""Sends functions and objects to Spark's Python workers, and keeps workers fast between tasks.
 
-Functions and objects travel by pickle, which names the classes of this package. A worker with another version of the
-package would run other code than the driver means, or fail with an error that hides the reason. So what travels is
-packed once more, together with the version, and the worker compares before it unpacks.
+A pickle names the classes of this package. A worker with another version of the package would run other code than the
+driver means, or fail with an error that hides the reason. So the pickle is packed into another one with the version,
+which the worker compares before it unpacks.
 """
 
 import gc
@@ -15,7 +15,7 @@ from dbio_commit import __version__
 
 
 class ForWorkers:
-    """A function for workers. There, it is the function itself."""
+    """Wraps a function for workers. A worker unpickles the function itself."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -28,14 +28,14 @@ class ForWorkers:
 
 
 class Travels:
-    """A base of classes whose objects travel to workers."""
+    """A base of classes whose objects are sent to workers."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return arrive_as, (__version__, _pack((type(self), self.__getstate__())))
 
 
 def arrive(version: str, body: bytes) -> Any:
-    """In a worker: what was packed by this version. Raises UnsupportedStoreError if the worker has another one."""
+    """In a worker: unpacks what this version has packed. Raises UnsupportedStoreError if the worker has another one."""
     if version != __version__:
         from dbio_commit.base.errors import UnsupportedStoreError
 

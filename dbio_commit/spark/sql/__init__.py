@@ -1,1 +1,1 @@
-"""Conditions and values that users write in Spark's SQL: checks them, and makes columns of them."""
+"""Checks conditions and values that users write in Spark's SQL, and makes columns of them."""

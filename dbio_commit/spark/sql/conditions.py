@@ -1,4 +1,4 @@
-"""Conditions in Spark's SQL: whether a write may use a condition, and what a merge condition requires of each side."""
+"""Checks conditions in Spark's SQL before a write uses them, and finds what a merge condition requires of each side."""
 
 import re
 from collections import Counter
@@ -12,9 +12,9 @@ from pyspark.sql import functions as f
 from sqlglot import exp
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data import sql
+from dbio_commit.data.conditions import sql
+from dbio_commit.data.conditions.sql import READ_BY_SETTINGS
 from dbio_commit.data.examples import has_word
-from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.name_resolution import read_as
 from dbio_commit.spark.versions import error_condition
@@ -47,7 +47,7 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
     if not isinstance(where, str) or not where.strip():
         raise InvalidInputError(f'{name}={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
     filtered = rows.where(where)
-    filtered.schema  # noqa: B018  (over Connect, asking for it is what looks for errors)
+    filtered.schema  # noqa: B018  (over Connect, only this looks for errors)
     refuse_queries(filtered, [where], name=name)
     if not is_deterministic(rows, read_as(rows, ["*"], [where])[0]):
         raise InvalidInputError(
@@ -70,7 +70,7 @@ def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None
 
 
 def asks_tables(text: str, *, guess: bool) -> bool:
-    """Whether the text contains a query. If sqlglot cannot read it: with `guess`, whether it has a word of queries."""
+    """Whether the text contains a query. In a text that sqlglot cannot read, `guess` looks for words of queries."""
     tree = parse(text)
     if tree is None:
         return guess and any(has_word(text, word) for word in _WORDS_OF_QUERIES)
@@ -78,7 +78,7 @@ def asks_tables(text: str, *, guess: bool) -> bool:
 
 
 def _has_query(asked: DataFrame) -> bool:
-    """Whether the analysed plan has an expression that reads another plan. The JVM knows that of each tree."""
+    """Whether an expression in the analysed plan reads another plan, by the tree patterns that Spark keeps."""
     patterns: Any = asked.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
     plan: Any = asked._jdf.queryExecution().analyzed()
     return any(plan.containsPattern(it) for it in (patterns.PLAN_EXPRESSION(), patterns.OUTER_REFERENCE()))
@@ -92,7 +92,7 @@ _WORDS_OF_QUERIES = ("select", "values", "table")
 def refuse_foreign(rows: DataFrame, expressions: Iterable[str]) -> None:
     """Checks that Spark gives these expressions the meaning that `protocol/expressions` gives them.
 
-    Raises InvalidInputError for a function of a user, such as one that replaces a function of Spark in the session, and
+    Raises InvalidInputError for a user's function, such as one that replaces a function of Spark in the session. Raises
     Spark's errors for an invalid expression. Over Connect, a client sees no plan, so nothing is checked.
     """
     if is_connect(rows.sparkSession):
@@ -118,10 +118,9 @@ _MOST_NODES = 10_000
 def classes_of(rows: DataFrame) -> Iterator[str]:
     """The classes of the expressions in the analysed plan of `rows`, a projection or filter; on classic sessions.
 
-    They include those of the projections below it: for a function in SQL, Spark computes the arguments there.
-
-    This walks the tree itself: a plan that Spark prints repeats some parts, and nested parts four times. Raises
-    InvalidInputError for more than _MOST_NODES expressions.
+    Includes those of projections below it, where Spark computes the arguments of functions in SQL. Walks the tree,
+    because a printed plan repeats some parts, and nested parts four times. Raises InvalidInputError for more than
+    _MOST_NODES expressions.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
     waiting = [plan.expressions()]
@@ -158,8 +157,8 @@ def is_deterministic(rows: DataFrame, condition: Column) -> bool:
 def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -> bool:
     """Whether the condition certainly uses only these columns of a table; `others` are the table's other columns.
 
-    No name of `others` may be in the text: `current_date` is a column for Spark if there is one of that name, and a
-    function for sqlglot.
+    False if a name of `others` is in the text at all: if a column is called `current_date`, Spark takes that word for
+    the column, and sqlglot takes it for the function.
     """
     if "*" in where or any(has_word(where, name) for name in ("identifier", *others)):  # * may stand for all columns
         return False
@@ -173,14 +172,14 @@ def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -
 def target_part(on: str, columns: Collection[str], source: Collection[str]) -> str | None:
     """The part of a merge's condition that uses the table's columns only, as a condition on the table; None: no part.
 
-    It has only expressions that sqlglot writes as Spark reads them: some texts mean different things to the two.
+    Takes only expressions that mean the same to sqlglot and to Spark.
     """
     sides = _Sides(columns, source)
     parts = []
     for part in _conjuncts(on):
         asked = [*part.find_all(exp.Column)]
         if asked and all(isinstance(it, _PLAIN) for it in part.walk()) and all(sides.of(it) == TARGET for it in asked):
-            with suppress(RecursionError):  # then files are not chosen by this part
+            with suppress(RecursionError):  # then this part leaves out no files
                 parts.append(_bare(part))
     return all_of(parts)
 
@@ -208,7 +207,7 @@ def all_of(conditions: Iterable[str]) -> str | None:
 
 
 def any_of(conditions: Sequence[str | None]) -> str | None:
-    """The conditions, combined by OR. A condition of None always holds: then the result is None. None also for none."""
+    """The conditions, combined by OR. None if one of them is None, which always holds, or if there are none."""
     given = [it for it in conditions if it is not None]
     return " OR ".join(f"({it})" for it in given) if given and len(given) == len(conditions) else None
 

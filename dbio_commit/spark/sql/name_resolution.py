@@ -1,6 +1,6 @@
-"""Resolves a text in Spark's SQL against the columns that its author sees, for rows that have more columns than these.
+"""Resolves texts in Spark's SQL for rows that have more columns than the author of the text sees.
 
-A name, and `*`, in the text means only the columns that the author sees. The other columns of the rows (FILE and PLACE,
+A name or a `*` in the text means only columns that the author sees. The other columns of the rows (FILE and PLACE,
 ACTION, the other side of a merge) are invisible to the text, whatever their names are.
 """
 
@@ -35,9 +35,9 @@ def read_as(rows: DataFrame, seen: Sequence[Column | str], texts: Sequence[str])
 
 
 def _by_names(rows: DataFrame, shown: DataFrame, texts: Sequence[str]) -> list[Column]:
-    """The texts, to be resolved by names: each must mean the same in `rows` as among the columns of `shown`."""
+    """The texts as columns that Spark resolves by name. Each must mean the same in `rows` as in `shown`."""
     columns = [f.expr(text) for text in texts]
-    # In a struct, since Spark shows of a value with an alias only the alias, and of a field only its last name.
+    # In a struct: else Spark shows only the alias of a value, and only the last name of a field.
     unnamed = [f.struct(column) for column in columns]
     fields = shown.select(*unnamed).schema.fields
     for text, own, among_all in zip(texts, fields, rows.select(*unnamed).columns, strict=True):

@@ -1,4 +1,4 @@
-"""Expressions of a statement that Spark has analysed: they are resolved already, and may hold what no text can say."""
+"""Expressions of a statement that Spark has analysed: their columns are resolved, and some have no form as text."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -28,17 +28,17 @@ class Planned:
 
     @cached_property
     def text(self) -> str | None:
-        """What follows from it as a condition, in Spark's SQL, to choose files by; None: nothing that can be said."""
+        """A condition in Spark's SQL that holds wherever this one holds, to choose files; None if none is known."""
         return self.piece.text() or None
 
     @cached_property
     def id(self) -> str | None:
-        """The id of the column that it is; None if it is another expression."""
+        """The column's id if the expression is a column; else None."""
         return self.piece.id() or None
 
     @cached_property
     def columns(self) -> frozenset[str]:
-        """The names of the columns that it uses."""
+        """The names of the columns that the expression uses."""
         return frozenset(filter(None, self.piece.columns().split("\0")))
 
     @cached_property
@@ -53,15 +53,15 @@ class Planned:
 
     @cached_property
     def reads_tables(self) -> bool:
-        """Whether it has a subquery. Then its value may differ each time, and must be computed once."""
+        """Whether the expression has a subquery. Its value may then differ each time, so compute it only once."""
         return bool(self.piece.readsTables())
 
     def __repr__(self) -> str:
-        """As in error messages."""
+        """The expression in SQL, for error messages."""
         return repr(str(self.piece.sql()))
 
     def check(self, *, name: str) -> None:
-        """Raises InvalidInputError if it is not deterministic."""
+        """Raises InvalidInputError if the expression is not deterministic."""
         if not self.is_deterministic:
             raise InvalidInputError(
                 f"{name}={self!r:.200} is not deterministic: it can hold for other rows each time; nothing was written:"
@@ -70,11 +70,11 @@ class Planned:
 
 
 Named = Callable[[DataFrame], DataFrame]
-"""Gives the columns of rows the ids that expressions of a statement use for them."""
+"""Returns the rows with the column ids that `Planned` expressions of a statement use."""
 
 
 def as_they_are(rows: DataFrame) -> DataFrame:
-    """A `Named` for texts, which use columns by their names."""
+    """A `Named` that changes nothing: for texts, which use columns by their names."""
     return rows
 
 

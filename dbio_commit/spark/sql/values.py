@@ -1,4 +1,4 @@
-"""Values in Spark's SQL: checks them against the types of the columns that get them, and converts them."""
+"""Checks values in Spark's SQL against the types of the columns that get them, and converts them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ from dbio_commit.spark.versions import error_condition, try_cast
 _Rows = Callable[[], DataFrame]
 
 Fitted = tuple[Column, Column | None]
-"""A value with the type of its column; and the condition that it does not fit, or None if it always fits."""
+"""A value converted to the type of its column, and a condition that is true if it does not fit (None: never)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A value that a column is given."""
+    """A value that a column gets."""
 
     value: "SqlValue"
     can_misfit: bool
     _fit: Callable[[Column], Fitted]
 
     def is_as(self, other: "Assigned") -> bool:
-        """Whether both are surely the same column, which always fits."""
+        """Whether both are certainly the same column, whose values always fit."""
         if self.can_misfit or other.can_misfit:
             return False
         if isinstance(self.value, Planned) and isinstance(other.value, Planned):
@@ -45,7 +45,7 @@ class Assigned:
 
 
 def refuse_no_texts(values: Mapping[str, object]) -> None:
-    """Raises InvalidInputError for a value that is no text."""
+    """Raises InvalidInputError for a value that is neither text nor analysed."""
     for column, value in values.items():
         if isinstance(value, Planned | InFields):
             continue
@@ -58,12 +58,12 @@ def refuse_no_texts(values: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class InFields:
-    """New values of fields of a column of structs. The other fields keep their values; a null becomes a struct."""
+    """New values for fields of a struct column. The other fields keep their values; a null becomes a struct."""
 
     own: Planned
     """The column."""
     values: Mapping[tuple[str, ...], Planned]
-    """By the names of fields on the way from the column."""
+    """The new values, by path: the names of fields from the column down."""
 
 
 SqlValue = str | Column | Planned | InFields
@@ -73,11 +73,11 @@ SqlValue = str | Column | Planned | InFields
 def assign(
     rows: _Rows, values: Sequence[tuple[SqlValue, t.StructField]], *, exact: Collection[str] = ()
 ) -> dict[str, Assigned]:
-    """Checks the values that columns are given. The result is by column.
+    """Checks the values that columns get, and returns them by column.
 
-    The values may use the columns of an empty DataFrame, which `rows` gives; analysed values need none. Types must fit
-    as for Spark's INSERT. Whether a number is too large is checked row by row; for the columns `exact`, also whether
-    the cast changes a value. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for an invalid value.
+    Texts may use the columns of the empty DataFrame that `rows` returns; analysed values need none. Types must fit as
+    for Spark's INSERT. Spark checks row by row whether a number is too large and, for the columns `exact`, whether the
+    cast changes it. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for an invalid value.
     """
     planned = {
         field.name: _fit_fields(rows, value, field)

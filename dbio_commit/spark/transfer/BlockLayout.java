@@ -1,8 +1,8 @@
 package dbio_commit;
 
-/** How the columns of a block follow each other. */
+/** Where each column of a block begins, and how wide its values are. */
 final class BlockLayout {
-  static final int MOST_ROWS = 64 * 1024; // of a value
+  static final int MOST_ROWS = 64 * 1024; // in a value
 
   final boolean[] coded; // the columns of texts that come as codes
   final int[] widths; // the bytes of a value; of a text: of its code, or of the number that says where it ends
@@ -10,7 +10,7 @@ final class BlockLayout {
   final int rowBytes;
   final int mostRows;
 
-  /** Of blocks with about `most` bytes. */
+  /** For blocks with about `most` bytes. */
   BlockLayout(String kinds, boolean[] coded, int most) {
     this.coded = coded;
     widths = new int[coded.length];

@@ -38,7 +38,7 @@ final class BlockWriter {
     }
   }
 
-  // Of all methods below: `at` are the places of rows in the column, and those of the block are from `from` to `block.next`.
+  // In all methods below, `at` has the places of rows in the column. The rows of the block are `from` to `block.next`.
 
   private void writeTexts(int k, int[] order, int from, RowBlock block) {
     if (block.layout.coded[k]) {

@@ -14,18 +14,18 @@ import org.apache.spark.util.TaskCompletionListener;
 import org.apache.spark.util.Utils$;
 
 /**
- * The part of Spark's memory for tasks that groups of rows use. If an operator below needs memory, blocks are spilled to
- * a local file, as those of Spark's own sort are.
+ * The part of Spark's memory for tasks that groups of rows use. If an operator below needs memory, spills blocks to a
+ * local file, as Spark's own sort does.
  */
 final class GroupMemory extends MemoryConsumer implements TaskCompletionListener {
   private static final long STEP = 4L * 1024 * 1024; // the least that is asked for at once
 
-  long leaving; // part of `taken`: blocks that go out before more rows are added
+  long leaving; // part of `taken`: bytes of blocks that go out before more rows are added
   private final RowGroups groups;
   private Thread adding; // the thread that adds rows
   private boolean isAdding; // now, so that blocks must stay as they are
-  private long granted; // by Spark
-  private long taken; // by blocks
+  private long granted; // bytes, by Spark
+  private long taken; // bytes, by blocks
   private boolean scarce; // Spark has given less than was asked for, so nothing is kept in reserve: others may need it
   private boolean ended;
   private File path;
@@ -56,13 +56,13 @@ final class GroupMemory extends MemoryConsumer implements TaskCompletionListener
     return staying <= granted;
   }
 
-  /** Gives back what blocks held that have gone out. */
+  /** Gives back the memory of blocks that have gone out. */
   void left(long bytes) {
     leaving -= bytes;
     release(bytes);
   }
 
-  /** Gives back what a block held. */
+  /** Gives back the memory of a block. */
   void release(long bytes) {
     taken -= bytes;
     long spare = granted - Math.max(taken, 0L);

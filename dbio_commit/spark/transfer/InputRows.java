@@ -3,7 +3,7 @@ package dbio_commit;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.vectorized.ColumnVector;
 
-/** Rows to be packed, as columns. A column has exactly these rows, or (`hasMore`) more, of which `chosen` lists these. */
+/** Rows to be packed, as columns. If a column has more rows (`hasMore`), `chosen` has the places of these in it. */
 abstract class InputRows {
   int count;
   final ColumnVector[] columns;

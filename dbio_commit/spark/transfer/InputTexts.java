@@ -32,9 +32,9 @@ final class InputTexts {
   }
 
   /**
-   * Finds the texts of the rows. Returns which columns come as codes from now on, or null if these are the columns of
-   * `coded` still. A column stops to come as codes for good once it has too many texts or too long ones, or if the texts
-   * of all codes would fill too much of a value.
+   * Finds the texts of the rows. Returns which columns come as codes from now on, or null if `coded` still holds. Once
+   * a column has too many or too long texts, or the texts of all codes would fill too much of a value, the column never
+   * comes as codes again.
    */
   boolean[] find(InputRows rows, boolean[] coded) {
     if (sizes.length < rows.count) sizes = new long[rows.count];
@@ -56,7 +56,7 @@ final class InputTexts {
     return changed;
   }
 
-  /** Lets go of the texts, which lie in memory of the rows. */
+  /** Drops the references to the texts, which lie in memory of the rows. */
   void clear() {
     for (int k = 0; k < schema.fields; k++) if (texts[k] != null) Arrays.fill(texts[k], null);
   }

@@ -22,11 +22,11 @@ import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
 
 /**
- * Rows that are computed once. The first job that reads them keeps them on executors, and from its end on they are what
- * this job saw: later jobs get the same rows, or an error if no executor has them any more.
+ * Rows that are computed once. The first job that reads them keeps them on executors. Later jobs get the rows that this
+ * job saw, or an error if no executor has them any more.
  *
- * Spark's local checkpoint computes rows again that were lost by the end of that job. And if two attempts of a task fill
- * it, it may give the rows of the other one.
+ * Spark's local checkpoint does not ensure that. It computes rows again that were lost by the end of the first job. If
+ * two attempts of a task compute rows, it may return those of the attempt that the job did not see.
  */
 public class KeptRows extends RDD {
   private static final ClassTag ROWS = ClassTag$.MODULE$.apply(InternalRow.class);
@@ -41,7 +41,7 @@ public class KeptRows extends RDD {
     this.seen = seen;
   }
 
-  /** The rows, which so many executors keep. `unpersist` of the RDD lets go of them. */
+  /** The rows, of which executors keep so many copies. `unpersist` of the RDD frees them. */
   public static Dataset of(SparkSession session, Dataset rows, int copies) throws ReflectiveOperationException {
     RDD source = rows.queryExecution().toRdd();
     Filled filled = new Filled(source);
@@ -89,7 +89,7 @@ public class KeptRows extends RDD {
     return new IllegalStateException("dbio_commit.RowsLostError: no executor has rows any more that were kept");
   }
 
-  /** What executors keep: in each partition first a row with the attempt that computed the others. */
+  /** What executors keep: in each partition, a row with the id of the task attempt, then the rows that it computed. */
   private static class Filled extends RDD {
     boolean isWhole; // then nothing is computed again
 

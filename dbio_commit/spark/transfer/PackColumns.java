@@ -46,9 +46,9 @@ import scala.collection.immutable.Seq;
 import scala.collection.immutable.$colon$colon;
 
 /**
- * The operator that runs `pack_rows`. If its rows come from a columnar scan, with at most a filter and a projection between,
- * it packs the scan's columns directly and computes only the other columns. Otherwise it does the same as Spark's own
- * operator for generators. It takes Spark longer to make rows of columns than to read the columns.
+ * The operator that runs `pack_rows`. If its rows come from a columnar scan, it packs the scan's columns directly and
+ * computes only the other columns. At most a filter and a projection may be in between. Otherwise it does the same as
+ * Spark's own operator for generators. Spark takes longer to make rows of columns than to read the columns.
  */
 public class PackColumns extends SparkPlan implements UnaryExecNode {
   private final PackRows packing;
@@ -325,7 +325,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       packer.add(rows);
     }
 
-    /** Lets go of the batch: the scan reuses its memory for the next one. */
+    /** Releases the batch: the scan reuses its memory for the next one. */
     private void end() {
       task.batchesRead.add(1L);
       task.rowsRead.add((long) rows.batch.numRows());

@@ -49,8 +49,8 @@ public class PackRows extends Expression implements Generator, Serializable {
   private transient Packer packer;
 
   /**
-   * `kinds` has a letter for each column, see `PackedSchema`; `together` has a `g` for those in which rows of a group are
-   * equal, if any. A value ends at about `valueBytes`, and a null stands for `nullBytes` of it.
+   * `kinds` has a letter for each column, see `PackedSchema`. `together` has a `g` for each column by which rows are
+   * grouped. A value ends at about `valueBytes`, and a null stands for `nullBytes` of it.
    */
   public PackRows(Seq<Expression> columns, String kinds, String together, int valueBytes, int nullBytes) {
     this.columns = columns;
@@ -162,7 +162,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     staged.clear();
   }
 
-  /** The row as an UnsafeRow of exactly our columns. Spark's optimizer may have replaced a column by an expression. */
+  /** The row as an UnsafeRow of exactly `columns`. Spark's optimizer may have replaced a column by an expression. */
   private UnsafeRow inOnePiece(InternalRow row) {
     if (!projected && row instanceof UnsafeRow && row.numFields() == kinds.length()) return (UnsafeRow) row;
     if (projection == null) projection = UnsafeProjection$.MODULE$.create(columns);

@@ -14,12 +14,12 @@ final class PackedBytes {
     Platform.putInt(out, Platform.BYTE_ARRAY_OFFSET + at, value);
   }
 
-  /** The size of so many bytes, rounded up to a multiple of 8. */
+  /** The number of bytes, rounded up to a multiple of 8. */
   static int padded(int bytes) {
     return (bytes + 7) & ~7;
   }
 
-  /** The size of a bitmap with a bit for each row. */
+  /** The bytes of a bitmap with a bit for each row. */
   static int bitmap(int rows) {
     return padded((rows + 7) / 8);
   }

@@ -8,17 +8,16 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.DataType;
 
 /**
- * Packs all rows of a task into a few values, column by column, in the form that `packed.py` describes. Behind each value
- * come as many nulls as its size calls for, so that a bound on the rows of a batch bounds its bytes.
+ * Packs all rows of a task into a few values, column by column, in the form that `packed.py` describes. Each value is
+ * followed by nulls in proportion to its size, so that a bound on the rows of a batch bounds its bytes.
  *
- * Rows that are equal in some columns may be grouped. Then they are held back, in as much memory as Spark gives, and a
- * value holds rows of one group, or all rows of some small groups. If memory is too small for that, rows come in their
- * own order.
+ * Rows that are equal in some columns may be grouped. Then they are held back, in as much memory as Spark gives. A
+ * value holds rows of one group, or all rows of some small groups. If memory is too small, rows keep their own order.
  *
  * In the Java that Janino compiles: no lambdas and no generics, so that elements of collections are cast.
  */
 final class Packer {
-  private static final int LARGE = 4; // as many rows are added at once as have texts of so many values
+  private static final int LARGE = 4; // rows are added at once until their texts fill so many values
 
   private final int valueBytes;
   private final int nullBytes;
@@ -33,13 +32,13 @@ final class Packer {
   private BlockLayout layout; // of blocks that get rows from now on
   private RowBlock loose; // gets the rows that are in no group
   private RowBlock spare; // an empty one, for later
-  private InputRows rows; // which are being added; null if none are
-  private int done; // the number of these that were added
-  private int nulls; // that follow now
+  private InputRows rows; // rows that are being added, or null
+  private int done; // how many of these were added
+  private int nulls; // how many follow now
 
   /**
-   * `kinds` has a letter for each column, see `PackedSchema`; `together` has a `g` for those in which rows of a group are
-   * equal, if any. A value ends at about `valueBytes`, and a null stands for `nullBytes` of it.
+   * `kinds` has a letter for each column, see `PackedSchema`. `together` has a `g` for each column by which rows are
+   * grouped. A value ends at about `valueBytes`, and a null stands for `nullBytes` of it.
    */
   Packer(String kinds, String together, DataType[] types, int valueBytes, int nullBytes) {
     this.valueBytes = valueBytes;
@@ -76,7 +75,7 @@ final class Packer {
     return rows != null;
   }
 
-  /** Adds more of the rows. Once all are added, it refers to none of their memory. */
+  /** Adds more of the rows. Once all are added, the packer refers to none of their memory. */
   public void goOn() {
     int begin = done;
     long[] sizes = texts.sizes;
@@ -144,7 +143,7 @@ final class Packer {
     return new GenericInternalRow(new Object[] {value});
   }
 
-  /** A value of the first block, and of those behind it that may share it. */
+  /** A value with the rows of the first block, and of the blocks after it that may share a value with it. */
   private byte[] packNext() {
     ArrayList together = new ArrayList();
     RowBlock block = takeNext();

@@ -2,7 +2,7 @@ package dbio_commit;
 
 import java.util.Arrays;
 
-/** Which block each row goes to, of the rows that are being added. */
+/** The block of each row, for the rows that are being added. */
 final class Placement {
   RowBlock[] blocks = new RowBlock[0]; // in the order in which they get their first row
   int blockCount;

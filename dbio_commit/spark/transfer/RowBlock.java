@@ -6,7 +6,7 @@ import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Rows that will be a value or a part of one, column by column. Its arrays grow fourfold. */
+/** Rows that will become a value or a part of one, stored column by column. The arrays grow fourfold. */
 final class RowBlock {
   private static final int FIRST_BYTES = 4 * 1024;
 
@@ -29,7 +29,7 @@ final class RowBlock {
   int before; // the rows that it had
   int next; // the end of its rows in the order of rows
 
-  /** With arrays for so many rows at first; if that is 0, for a few. */
+  /** Makes the first arrays for so many rows; if that is 0, for a few. */
   RowBlock(BlockLayout layout, int rows) {
     this.layout = layout;
     first = Math.max(8, (rows > 0 ? rows : Math.min(32, FIRST_BYTES / layout.rowBytes)) & ~7);
@@ -44,7 +44,7 @@ final class RowBlock {
     return count == layout.mostRows || (count > 0 && bytes + size > most);
   }
 
-  /** Whether a value of the block and so many more rows may also have the other, which is of another group. */
+  /** Whether a value that begins with this block, and has so many rows and bytes, may also have the other block. */
   boolean hasRoomFor(RowBlock other, int rows, long bytes, long most) {
     return alone && other.alone && layout == other.layout && rows + other.count <= BlockLayout.MOST_ROWS
         && bytes + other.bytes <= most;
@@ -135,7 +135,7 @@ final class RowBlock {
 
   // --- spilling ---
 
-  /** Writes the arrays to the end of the file, and lets go of them. */
+  /** Writes the arrays to the end of the file, and drops them. */
   void write(RandomAccessFile file) throws IOException {
     long end = file.length();
     file.seek(end);

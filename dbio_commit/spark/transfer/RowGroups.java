@@ -9,14 +9,14 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Rows that are equal in the key columns are a group. Holds the blocks of all groups back, as far as Spark gives memory,
- * so that rows of a group leave together.
+ * Groups rows that are equal in the key columns. Holds the blocks of all groups back, as far as Spark gives memory, so
+ * that rows of a group leave together.
  */
 final class RowGroups {
   // A group with so many bytes or rows leaves: Python makes a row group of it, for which it counts fewer bytes a row.
   private static final int GROUP_BYTES = 128 * 1024 * 1024;
   private static final int GROUP_ROWS = 256 * 1024;
-  private static final int LARGE = 4; // a row of more bytes than so many values is not held back
+  private static final int LARGE = 4; // a row larger than so many values is not held back
   /** If the largest group is smaller than this, values would be too small, so that grouping does not pay. */
   static final int WORTH_BYTES = 128 * 1024;
 

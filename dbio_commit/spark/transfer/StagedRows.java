@@ -33,7 +33,7 @@ public class StagedRows {
     anyNull = new long[(types.length + 63) / 64];
   }
 
-  /** If not, `clear` first. */
+  /** Whether the row may be added. If not, call `clear` first. */
   public boolean hasRoomFor(UnsafeRow row) {
     return count == 0 || (count < MOST_ROWS && used + (long) row.getSizeInBytes() <= FULL_BYTES);
   }

@@ -15,7 +15,7 @@ final class TextCodes {
   private final int[] ends = new int[MOST + 1]; // ends[code + 1] is the end of the code's text; ends[0] is 0
   private final int[] byHash = new int[PLACES]; // codes plus one; 0 if free
 
-  /** Whether the first rows are enough to decide, and texts repeat in them. Later rows are not held to it. */
+  /** Whether codes pay. The first rows decide: they must be enough, and their texts must repeat. */
   boolean isWorthwhile(int rows) {
     boolean seen = begun || (rows >= MOST && known > 0 && 2 * known <= rows);
     begun = true;

@@ -10,7 +10,7 @@ final class ValueFormat {
     this.codes = codes;
   }
 
-  /** A value with the rows of the blocks, `count` together. The blocks have the same layout. */
+  /** A value with the rows of the blocks, `count` in all. The blocks have the same layout. */
   byte[] pack(RowBlock[] blocks, int count, boolean complete) {
     BlockLayout layout = blocks[0].layout;
     int fields = schema.fields;

@@ -1,4 +1,4 @@
-"""What becomes of Arrow batches on their way from the JVM: rows without data, decimals as integers. Pure."""
+"""Restores Arrow batches from the JVM: drops filler rows, and makes decimals of integers again. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

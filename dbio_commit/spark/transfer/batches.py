@@ -1,11 +1,11 @@
-"""The Arrow batches in which Spark passes rows to Python: fast, and of bounded size.
+"""Has Spark pass rows to Python fast, in Arrow batches of bounded size.
 
-Spark can bound a batch by its bytes, but then measures the whole batch again for each row, which costs half as much as
-all the rest. So Spark only counts rows here, and large rows get smaller batches: after a large row come filler rows, as
-many as ordinary rows would have fit in its place. Tasks drop the fillers.
+Spark can bound a batch by its bytes. But it then measures the whole batch again for each row, which costs half as much
+as all the rest. So Spark only counts rows here. To bound the bytes, a large row is followed by filler rows, as many as
+ordinary rows fit in its place. Tasks drop the fillers.
 
-In classic sessions, rows go in values of many rows each (`packed`). Nested columns and Spark Connect use Spark's own
-conversion. It is slowest for decimals, so these go as integers if Spark allows it.
+In classic sessions, many rows are packed into one value (`packed`). Nested columns and Spark Connect use Spark's own
+conversion. It is slowest for decimals, so these are passed as integers if Spark allows it.
 """
 
 import json
@@ -53,7 +53,7 @@ class Packing:
     """How rows were packed, so that a task can unpack them."""
 
     OPTION: ClassVar = "packing"
-    """The option of the stream sink that has this as text. Only `dbio.write_stream` sets it."""
+    """The option of the stream sink that has a `Packing` as text. Only `dbio.write_stream` sets it."""
 
     schema: StructType | None = None
     """The columns before packing; None if nothing was packed."""
@@ -63,10 +63,10 @@ class Packing:
     """Whether columns may have Arrow types that Spark does not use (dictionaries, decimals of 64 bits): files of these
     are written faster."""
     unscaled: tuple[int, ...] = ()
-    """The positions of decimals that go as integers."""
+    """The positions of decimals that are passed as integers."""
     settings: Mapping[str, str] | None = None
-    """The settings of the table by which rows were checked; None if they were not. If they were, the last column says
-    what becomes of each row."""
+    """The settings of the table by which rows were checked; None if they were not. If they were, the last column has
+    the actions of the rows."""
 
     def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows as they were before packing, with columns by their positions."""
@@ -243,7 +243,7 @@ _RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @contextmanager
 def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
-    """Within, the session bounds Arrow batches by their rows only, which is fast; `pack` has that bound their bytes."""
+    """Within the block, the session bounds Arrow batches only by rows, which is fast. `pack` makes this bound bytes."""
     rows, configured = batch_rows(schema), int(own(spark, _RECORDS) or 0)
     rows = min(rows, configured) if configured > 0 else rows
     with holding(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: rows}):

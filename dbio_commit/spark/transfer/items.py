@@ -1,4 +1,4 @@
-"""Calls a function in Spark's Python workers for items that travel there by pickle, as do the results."""
+"""Calls a function for items in Spark's Python workers. Items and results are pickled."""
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 class ForItems:
     """For `mapInArrow`: calls the function for each item of the first column.
 
-    A pickle of this names only this module, so that a worker imports no more than this and the function's module.
+    A pickle of this class names only this module, so that a worker imports only this and the function's module.
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:

@@ -1,7 +1,7 @@
-"""Rows that a statement reads in several jobs: computed once, and kept on executors until the statement ends.
+"""Keeps rows that a statement reads in several jobs: computes them once, and has executors keep them until it ends.
 
-They must be the same rows in each job, and their source may not give them again. So if an executor dies with them, the
-statement begins again with new rows, of which more executors keep a copy.
+Each job must get the same rows, and their source may give others the next time. So if rows are lost with an executor,
+the statement begins again with new rows, and more executors keep a copy of these.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ the same rows, or raise RowsLostError. Over Spark Connect, and if Spark accepts 
 
 
 def keeping(run: Callable[[Keep], _T]) -> _T:
-    """Calls `run`, again if executors lose rows that it keeps, and lets go of the rows.
+    """Calls `run`, and again if executors lose rows that it keeps. Frees the rows afterwards.
 
     Raises RowsLostError if they were lost in each attempt.
     """
@@ -56,13 +56,13 @@ def _keep(held: ExitStack, copies: int, rows: DataFrame) -> DataFrame:
         kept: DataFrame = of(java_class(spark._jvm, _KEPT_ROWS).of(spark._jsparkSession, rows._jdf, copies), spark)
     else:
         kept = local_checkpoint(rows, copies)
-    if not is_connect(spark):  # over Connect, Java's collector on the server lets go of the rows
+    if not is_connect(spark):  # over Connect, garbage collection on the server frees the rows
         held.callback(_let_go, kept)
     return kept
 
 
 _KEPT_ROWS = "dbio_commit.KeptRows"
-"""Its jar is that of PACK_ROWS."""
+"""The class is in the jar of PACK_ROWS."""
 
 
 def _let_go(kept: Any) -> None:

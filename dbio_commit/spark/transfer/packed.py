@@ -1,4 +1,4 @@
-"""Packs many rows into one binary value, column by column in Arrow's layout: the fastest way of rows to Python.
+"""Packs many rows into one binary value, column by column in Arrow's layout, to pass rows to Python fast.
 
 Spark's own conversion to Arrow works value by value, and takes as long as all that Python does with the rows. Instead,
 Java classes pack rows into values of about a megabyte, which Spark passes on like any other value. `PackRows` is the
@@ -38,9 +38,9 @@ from dbio_commit.spark.transfer.arrow import scaled
 from dbio_commit.spark.versions import SHORT_DECIMALS, column_of
 
 VALUE_BYTES = 1024 * 1020
-"""The size of a value, unless a single row is larger. Small enough for the processor's cache, as Spark copies a value
-several times, and large enough that the work of Python for each value does not matter. A little less than 1 MiB, as
-Java's collector gives a large array whole regions of the heap, of 1 MiB or so, and the array's header needs room."""
+"""The size of a value, unless a single row is larger. It is large enough that Python's work for each value does not
+matter, and fits into the processor's cache, as Spark copies a value several times. Java's garbage collector gives a
+large array whole regions of the heap, of about 1 MiB. So the size leaves a little room for the array's header."""
 LONG_DIGITS = 18
 """The most digits of decimals that Spark has as integers of 64 bits."""
 
@@ -87,8 +87,8 @@ def unpack_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task. Columns are named by their numbers, and have the same types in all batches.
 
-    With `coded`, texts that repeat may be dictionaries, and decimals of up to 18 digits have 64 bits. Only codes are
-    copied, and without `coded` these decimals. Batches that complete their groups are marked by `arrow.completing`.
+    With `coded`, texts that repeat may be dictionaries, and decimals of up to 18 digits have 64 bits. Copies only codes
+    and, without `coded`, these decimals. Marks batches that complete their groups by `arrow.completing`.
     """
     columns = [(_kind(field.dataType), arrow_type(field.dataType)) for field in schema.fields]
     if coded and SHORT_DECIMALS:
@@ -118,7 +118,7 @@ def _unpack(value: Any, columns: list[tuple[str | None, pa.DataType]], texts: Ma
 
 
 class _Texts:
-    """A column of texts of a task. Its arrays are dictionaries in all batches or in none, as in the first one."""
+    """A column of texts in a task. The first batch decides whether the arrays of all batches are dictionaries."""
 
     def __init__(self, arrow: pa.DataType) -> None:
         self._plain = arrow

@@ -1,4 +1,4 @@
-"""The action of a row: what a write does with it. Spark hands it to the tasks as a column after the table's columns."""
+"""The actions of rows: what a write does with each row. Tasks get the action in a column after the table's columns."""
 
 from enum import IntEnum
 
@@ -9,7 +9,7 @@ from pyspark.sql import types as t
 from dbio_commit.commit.write.changes import AFTER, BEFORE, DELETE, INSERT
 
 ACTION = "_dbio_action"
-"""The name of that column, whose values are `RowAction`. A table with a column of this name cannot be rewritten."""
+"""The name of the column with the `RowAction`. A table that has a column of this name cannot be rewritten."""
 
 
 class RowAction(IntEnum):

@@ -11,8 +11,8 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.commit.provenance import NO_NOTE, Note
+from dbio_commit.data.conditions.proof import find_unproven
 from dbio_commit.data.examples import describe_texts, shown
-from dbio_commit.data.proof import find_unproven
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.settings import change_settings
 from dbio_commit.protocol.commits import Commit, recorded_files
@@ -40,11 +40,11 @@ def rows_to_write(
     *,
     fills_nulls: bool = False,
 ) -> DataFrame:
-    """The data with the table's columns, in its order, and ACTION: filled in and checked.
+    """The data with the table's columns, in its order, and ACTION. Fills in defaults and generated columns.
 
-    `actions` are the actions of rows that violate nothing, by column ids that `named` gives; None: INSERTED. With
-    `fills_nulls`, a generated column that is null gets its value, too. Raises InvalidInputError for constraints that
-    Spark cannot evaluate for such rows.
+    Rows that violate a constraint get an action that says so (`checked`), and other rows get `actions`; None: INSERTED.
+    `named` gives the rows the column ids that `actions` uses. With `fills_nulls`, nulls in generated columns are filled
+    in, too. Raises InvalidInputError for constraints that Spark cannot evaluate for such rows.
     """
     rows, schema = named(_with_columns(data, plan.schema)), plan.schema
     with without_case(data.sparkSession):
@@ -64,10 +64,10 @@ def rows_to_write(
 def checked(
     rows: DataFrame, constraints: Constraints, schema: t.StructType, computed: Mapping[str, Column], *, where: str
 ) -> DataFrame:
-    """The rows, with the action of each INSERTED or UPDATED row that violates a constraint changed to say so.
+    """The rows. An INSERTED or UPDATED row that violates constraint n gets the action VIOLATES + n.
 
-    Rows have the table's columns and ACTION, and may have others. `computed` has, for generated columns, a condition
-    for the rows without a given value: these get the generated value.
+    Rows have the table's columns and ACTION, and may have others. `computed` has, by generated column, a condition that
+    is true for rows without a given value: these get the generated value.
     """
     if not constraints:
         return rows
@@ -108,7 +108,7 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str], *, 
 
 
 def _recorded(snapshot: Snapshot) -> Iterator[FileInfo]:
-    """What the writers of the live files recorded about them."""
+    """What the writer of each live file recorded, or else its path, size and partition."""
     for part in snapshot.slices():
         recorded = recorded_files(part.decided)
         for it in part.files:
@@ -138,7 +138,7 @@ def _refuse_rows(
 
 
 def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
-    """The rows with additional columns: for columns of the table, the values of their defaults, under these names."""
+    """The rows, with columns of defaults added. `columns`: by column of the table, the name of the added column."""
     with without_case(rows.sparkSession):
         bound = _BoundConstraints(rows.sparkSession, plan.constraints, plan.schema, where=plan.table.url)
         return bound.with_defaults(rows, columns)
@@ -153,7 +153,7 @@ _HIDDEN = "_dbio_column_"
 
 
 class _BoundConstraints:
-    """Constraints for rows of a schema, as columns of Spark. They are checked on an empty DataFrame."""
+    """Constraints as columns of Spark, for rows of a schema. An empty DataFrame serves to check them."""
 
     def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
         if clash := next((name for name in schema.fieldNames() if name.lower() == ACTION), None):
@@ -196,7 +196,7 @@ class _BoundConstraints:
         return hidden.select(*own, *(self.defaults[name][0].alias(other) for name, other in columns.items()))
 
     def _refuse_foreign(self, rows: DataFrame, kind: str, given: Mapping[str, str]) -> None:
-        """Checks all at once, since each analysis takes milliseconds; one by one if that fails, to name the culprit."""
+        """All at once, since each analysis takes milliseconds. If that fails, one by one, to name the wrong one."""
         if not given:
             return
         with suppress(PySparkException, InvalidInputError):
@@ -266,7 +266,7 @@ class _BoundConstraints:
 
 
 def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
-    """The data with the table's columns: its names, order and types, for which conditions on them are meant."""
+    """The data with the table's columns, in the names, order and types that constraints refer to."""
     given = {field.name.lower(): field for field in data.schema.fields}
     columns = []
     for field in schema.fields:
@@ -280,5 +280,5 @@ def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
 
 
 def _first_line(error: Exception) -> str:
-    """Without the plan that Spark adds to its messages."""
+    """The message without the plan that Spark adds to it."""
     return f"{str(error).strip().partition(chr(10))[0]:.300}"

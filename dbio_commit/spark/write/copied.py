@@ -237,7 +237,7 @@ class _Copying:
     ) -> Iterator[pa.RecordBatch]:
         """The rows at these places, with the changes applied, and with their actions."""
         if not changes:
-            yield _with_fate(rows, pa.repeat(pa.scalar(int(RowAction.KEPT), pa.int8()), rows.num_rows))
+            yield _with_actions(rows, pa.repeat(pa.scalar(int(RowAction.KEPT), pa.int8()), rows.num_rows))
             return
         changed, new = np.concatenate([at for at, _ in changes]), _joined([it for _, it in changes])
         if (changed[1:] < changed[:-1]).any():
@@ -248,19 +248,19 @@ class _Copying:
             new = new.take(first)
         if lost := int(np.count_nonzero(~np.isin(changed, places))):
             raise _not_there(lost, where)
-        at, new_fates = np.searchsorted(places, changed), new.column(ACTION).to_numpy(zero_copy_only=False)
+        at, new_actions = np.searchsorted(places, changed), new.column(ACTION).to_numpy(zero_copy_only=False)
         if self._old.records_changes:
-            before = rows.filter(_mask(at[new_fates == RowAction.UPDATED], len(places)))
-            yield _with_fate(before, pa.repeat(pa.scalar(int(RowAction.WAS), pa.int8()), before.num_rows))
+            before = rows.filter(_mask(at[new_actions == RowAction.UPDATED], len(places)))
+            yield _with_actions(before, pa.repeat(pa.scalar(int(RowAction.WAS), pa.int8()), before.num_rows))
         actions = np.full(len(places), int(RowAction.KEPT), np.int8)
-        actions[at] = new_fates
-        brings = new_fates != RowAction.DELETED  # deleted rows arrive without their columns
+        actions[at] = new_actions
+        brings = new_actions != RowAction.DELETED  # deleted rows arrive without their columns
         mask, new = _mask(at[brings], len(places)), new.filter(pa.array(brings))
         columns = [
             arrow.replaced(own, mask, new.column(name)) if name in self._old.sets and new.num_rows else own
             for name, own in zip(self._target.names, rows.columns, strict=True)
         ]
-        yield _with_fate(pa.RecordBatch.from_arrays(columns, schema=rows.schema), pa.array(actions))
+        yield _with_actions(pa.RecordBatch.from_arrays(columns, schema=rows.schema), pa.array(actions))
 
     def _refuse_after(self, number: int, where: str | None) -> None:
         """Takes the remaining rows of the file. Raises StoreError if there are any; without `where`, drops them."""
@@ -276,7 +276,7 @@ def _mask(at: Any, count: int) -> Any:
     return pa.array(mask)
 
 
-def _with_fate(rows: pa.RecordBatch, actions: Any) -> pa.RecordBatch:
+def _with_actions(rows: pa.RecordBatch, actions: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*rows.columns, actions], names=[*rows.schema.names, ACTION])
 
 

@@ -40,9 +40,10 @@ class WritePlan(plans.WritePlan):
         return self.target.origin.table_id if self.target.origin else self.table.url
 
     def based_on(self, etags: frozenset[str]) -> "WritePlan":
-        """This plan on the condition that the table is as its rows were read from it, in the state with this etag.
+        """This plan, to commit only if the table is still in the state that its rows were read from.
 
-        The caller's own condition counts instead, if there is one. Raises CommitConflictError for several states.
+        `etags` has the etags of such states. The caller's own `if_match` counts instead, if there is one. Raises
+        CommitConflictError for several etags.
         """
         if not etags or self.commit.if_match is not None:
             return self
@@ -73,6 +74,7 @@ def plan_write(
     partition_by: str | Sequence[str] | None,
     options: WriteOptions,
     commit: CommitOptions,
+    rewrites: bool = False,
     sets: Settings | None = None,
 ) -> WritePlan:
     """`plans.plan_write` for a DataFrame with these columns. Raises what that raises."""
@@ -84,6 +86,7 @@ def plan_write(
         partition_by=partition_by,
         options=options,
         commit=commit,
+        rewrites=rewrites,
         sets=sets,
         widens=READS_WIDENED,
     )

@@ -1,4 +1,4 @@
-"""Writes rows that have a action: runs the tasks, counts the rows of each action, and commits the new files."""
+"""Writes rows that have an action: runs the tasks, counts the rows of each action, and commits the new files."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

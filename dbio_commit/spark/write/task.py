@@ -1,4 +1,4 @@
-"""Runs in Spark's Python workers: writes the rows of one task to new data files (`commit/write/files`).
+"""A task of a write: writes its rows to new data files in a Python worker of Spark (`commit/write/files`).
 
 A task does not decide which attempts win: the driver commits the files of the attempts whose results arrive.
 """
@@ -11,8 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.write.file_sink import StoreSink
-from dbio_commit.commit.write.files import FilesSpec, write_files
+from dbio_commit.commit.write.files import FilesSpec, StoreSink, write_files
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.session.worker import spare_imports

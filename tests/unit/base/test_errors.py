@@ -4,12 +4,14 @@ import ast
 import inspect
 import pickle
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from dbio_commit.base import errors
 from dbio_commit.base.errors import CorruptMarkerError, DbioError, SchemaMismatchError
+from dbio_commit.base.redaction import redact
 from dbio_commit.base.texts import Cause, visible
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.store.fsspec_store import ClientFailure
@@ -67,3 +69,24 @@ def test_no_error_of_arrow_s_of_a_file_is_a_cause_as_it_is(name: str) -> None:
     quoting = [it for it in raised if "where" in ast.unparse(it)]
     assert quoting
     assert {ast.unparse(it.cause) for it in quoting if it.cause} == {"Cause.of(error)"}
+
+
+@pytest.mark.parametrize("length", [4_100, 200_000])
+@pytest.mark.parametrize("secret", ["ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P", "it is in an option", "known+to/the+caller"])
+def test_no_part_of_a_secret_is_left_where_a_long_line_is_cut(
+    secret: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later, `redact` finds only whole secrets."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "it is in an option")
+    parts = {secret[at : at + 5] for at in range(len(secret) - 4)}
+    for cut in (2_975, length - 975):  # about where the beginning ends, and where the end begins
+        for at in range(cut - 50, cut + 20, 8):
+            line = f"{'a ' * (at // 2)}{secret} ".ljust(length, ".")
+            shown = redact(str(DbioError(line)), {"known+to/the+caller"})
+            assert not [it for it in parts if it in shown], at
+
+
+def test_the_time_for_a_message_of_many_megabytes_is_short() -> None:
+    start = time.process_time()
+    assert "left out" in str(DbioError("password=x, " * 1_000_000))
+    assert time.process_time() - start < 1

@@ -13,7 +13,7 @@ import pytest
 import dbio_commit
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.log import collector, object_cache
-from dbio_commit.log import metadata as schema
+from dbio_commit.log import seen as memory
 from dbio_commit.table import Table
 from tests.writers import write
 
@@ -52,7 +52,7 @@ def comes_to_its_end(act: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "lock", [object_cache.CACHE._lock, schema._LOCK, collector._LOCK], ids=["memory", "schema", "collector"]
+    "lock", [object_cache.CACHE._lock, memory._LOCK, collector._LOCK], ids=["cache", "seen", "collector"]
 )
 def test_a_child_reads_and_writes_whichever_lock_its_parent_held(table: Table, lock: ProcessLock) -> None:
     write(table, "overwrite")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import HistoryLostError, InvalidInputError, Table
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Start
 from tests.builders import QUERY, columns, stream_checkpoint
@@ -92,7 +92,7 @@ def test_changes_fail_where_vacuum_has_deleted_what_they_take(table: Table) -> N
     changes = table.changes(first.tid)  # counts need no files
     assert [it.inserted_rows for it in changes] == [1, 2, 3]
     follower = Follower(table.store, table.clock)
-    feed = Feed(follower.history(), Wanted(changes=True))
+    feed = Feed(follower.history(), FeedOptions(changes=True))
     found = [change for _, changes in feed.span(Start(begin="tid", tid=first.tid), None) for change in changes]
     with pytest.raises(HistoryLostError, match="vacuumed"):
         follower.without_deleted(feed, found)

@@ -30,7 +30,7 @@ from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.markers.start import App, Begun, decode_begun
+from dbio_commit.protocol.markers.start import App, StartMarker, decode_start
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import versions_of
 from tests.faults import calls_to, fail_with, give_up_after, once, unwatched
@@ -72,10 +72,10 @@ def pending(table: Table) -> set[str]:
 def test_a_start_marker_tells_its_table_and_the_application_if_there_is_one(table: Table, store: MemoryStore) -> None:
     plain, ours = table.begin(), table.begin(app=("nightly", 7))
     table_id = table.snapshot().table_id
-    told = [decode_begun(store.get(names.started(it.tid)), where="here") for it in (plain, ours)]
+    told = [decode_start(store.get(names.started(it.tid)), where="here") for it in (plain, ours)]
     assert told == [
-        Begun(table_id=table_id, provenance=plain.terms.provenance, job=plain.terms.job),
-        Begun(
+        StartMarker(table_id=table_id, provenance=plain.terms.provenance, job=plain.terms.job),
+        StartMarker(
             table_id=table_id,
             app=App(id="nightly", version=7),
             takes_turn=True,
@@ -84,17 +84,17 @@ def test_a_start_marker_tells_its_table_and_the_application_if_there_is_one(tabl
         ),
     ]
     assert ours.terms.begun == store.get(names.started(ours.tid))
-    assert decode_begun(b"", where="here") is None
+    assert decode_start(b"", where="here") is None
 
 
 @given(st.text(min_size=1, max_size=1000), st.integers(0, 2**63 - 1), st.uuids(version=4).map(str))
 def test_what_a_start_marker_says_is_read_back(id: str, version: int, job: str) -> None:
     try:
         app = App(id=id, version=version)
-        body = encode(Begun(table_id="a table", app=app, job=job))
+        body = encode(StartMarker(table_id="a table", app=app, job=job))
     except (ValueError, InvalidInputError):
         return  # no text that UTF-8 holds
-    assert decode_begun(body, where="here") == Begun(table_id="a table", app=app, job=job)
+    assert decode_start(body, where="here") == StartMarker(table_id="a table", app=app, job=job)
 
 
 HOSTILE = [
@@ -108,17 +108,17 @@ HOSTILE = [
 @pytest.mark.parametrize("body", HOSTILE)
 def test_what_no_writer_writes_into_a_start_marker_is_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptMarkerError, match="here"):
-        decode_begun(body, where="here")
+        decode_start(body, where="here")
 
 
 def test_a_start_marker_of_a_later_version_is_not_guessed_at() -> None:
     with pytest.raises(UnsupportedTableError, match="upgrade"):
-        decode_begun(b'{"version": 2, "app": {"id": "a", "version": 1}, "job": "j"}', where="here")
+        decode_start(b'{"version": 2, "app": {"id": "a", "version": 1}, "job": "j"}', where="here")
 
 
 def test_keys_that_a_later_version_adds_are_passed_over() -> None:
     body = b'{"version": 1, "app": {"id": "a", "version": 1, "x": 1}, "job": "j", "more": {}}'
-    assert decode_begun(body, where="here") == Begun(app=App(id="a", version=1), job="j")
+    assert decode_start(body, where="here") == StartMarker(app=App(id="a", version=1), job="j")
 
 
 @pytest.mark.parametrize("body", [*HOSTILE, b'{"version": 2}'])

@@ -14,12 +14,11 @@ import pytest
 
 from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
 from dbio_commit.base.options import checkpoint_every
-from dbio_commit.commit.write.file_sink import StoreSink
-from dbio_commit.commit.write.files import write_files
+from dbio_commit.commit.write.files import StoreSink, write_files
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
-from dbio_commit.protocol.markers.start import decode_begun
+from dbio_commit.protocol.markers.start import decode_start
 from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark.write.task import TaskSpec
 from dbio_commit.table import Table, vacuum_table
@@ -52,7 +51,7 @@ def test_every_marker_says_of_which_table_it_is(table: Table, store: MemoryStore
     table.checkpoint()
     own = table.snapshot().table_id
     assert decode_turn(store.get(names.turn(1)), where="").table_id == own
-    begun = decode_begun(store.get(names.started(commit.tid)), where="")
+    begun = decode_start(store.get(names.started(commit.tid)), where="")
     assert begun is not None
     assert begun.table_id == own
     info = decode_commit(store.get(names.committed(commit.tid)), where="").dbio_commit

@@ -13,7 +13,7 @@ from dbio_commit.base.options import PROVENANCE
 from dbio_commit.commit.provenance import Note, SparkRun, amended, provenance_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.provenance import MOST_LABELS, MOST_MESSAGE, MOST_TEXT, Provenance
-from dbio_commit.protocol.markers.start import decode_begun
+from dbio_commit.protocol.markers.start import decode_start
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import stage, write
 
@@ -32,7 +32,7 @@ def test_a_commit_records_who_made_it_and_a_start_marker_who_began_it(table: Tab
     assert by.software == f"dbio-commit {__version__}"
     assert (commit.message, commit.labels) == ("first load", {"team": "sales"})
     assert table.history()[0].provenance == by
-    begun = decode_begun(body, where="here")
+    begun = decode_start(body, where="here")
     assert begun is not None
     assert begun.provenance == by
     assert pickle.loads(pickle.dumps(commit)).provenance == by

@@ -13,7 +13,7 @@ import pytest
 from dbio_commit.base.errors import StoreError
 from dbio_commit.commit.turns import take_turn
 from dbio_commit.log import listing
-from dbio_commit.log import metadata as schema_module
+from dbio_commit.log import seen as memory
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -36,9 +36,9 @@ class OtherMachine(ManualClock):
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
-    schema_module._SEEN.clear()
+    memory._SEEN.clear()
     yield
-    schema_module._SEEN.clear()
+    memory._SEEN.clear()
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def remember_a_turn(table: Table) -> str:
     write_days(table, a=b"1")
     table.clock.sleep(10)
     write_days(table, "overwrite", a=b"2")
-    (seen,) = schema_module._SEEN.values()
+    (seen,) = memory._SEEN.values()
     assert seen.layout == ("day",)
     return names.turn(seen.metadata.turn)
 
@@ -96,7 +96,7 @@ def test_a_setting_that_came_with_a_purged_turn_is_known(
     write(table, schema=columns("a"))
     clock.advance(HOUR)
     write(table, "overwrite", schema=columns("a"))
-    (seen,) = schema_module._SEEN.values()
+    (seen,) = memory._SEEN.values()
     mine = names.turn(seen.metadata.turn)
     for text in ("true", "", "true"):
         other.set({"change_data": text})
@@ -116,7 +116,7 @@ def test_a_turn_that_was_taken_anew_after_a_backup_came_back_is_another(
     backup = dict(store.objects)  # as `cp -a` and snapshots of a disk make one
     clock.advance(HOUR)
     write_days(table, "overwrite", a=b"3")
-    (seen,) = schema_module._SEEN.values()
+    (seen,) = memory._SEEN.values()
     store.objects = dict(backup)
     clock.advance(HOUR)
     transaction = other.begin("overwrite", partition_by=["hour"])
@@ -160,20 +160,20 @@ def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
 
 def elsewhere(table: Table, *names: str) -> int:
     """Another process makes a turn for each of these columns. Returns the turn that this process remembers."""
-    (seen,) = schema_module._SEEN.values()
-    kept = dict(schema_module._SEEN)
+    (seen,) = memory._SEEN.values()
+    kept = dict(memory._SEEN)
     for name in names:
         write(table, "overwrite", schema=columns(name))
-    schema_module._SEEN.clear()
-    schema_module._SEEN.update(kept)
+    memory._SEEN.clear()
+    memory._SEEN.update(kept)
     return seen.metadata.turn
 
 
 def look_long_ago() -> None:
-    ((key, seen),) = schema_module._SEEN.items()
+    ((key, seen),) = memory._SEEN.items()
     assert seen.looked is not None
     looked = replace(seen.looked, monotonic_s=seen.looked.monotonic_s - 20 * 60)
-    schema_module._SEEN[key] = replace(seen, looked=looked)
+    memory._SEEN[key] = replace(seen, looked=looked)
 
 
 def test_on_a_disk_a_purge_between_two_looks_hides_no_turn(on_disk: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from dbio_commit.base.errors import ChangedRowsError, CorruptMarkerError, HistoryLostError, InvalidInputError
 from dbio_commit.feed import position
-from dbio_commit.feed.feed import ALL, Feed, Lag, Most, Wanted
+from dbio_commit.feed.feed import ALL, BatchLimits, Feed, FeedOptions, Lag
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.commits import Decided, Forgotten
@@ -32,10 +32,10 @@ STATE = Start()
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 FROM_THE_FIRST = Start(begin="time", time=NOW - 400 * DAY)
 PLAIN, CHANGES, SKIP, IGNORE = (
-    Wanted(),
-    Wanted(changes=True),
-    Wanted(skip_change_commits=True),
-    Wanted(ignore_changes=True),
+    FeedOptions(),
+    FeedOptions(changes=True),
+    FeedOptions(skip_change_commits=True),
+    FeedOptions(ignore_changes=True),
 )
 
 
@@ -88,7 +88,7 @@ class Books:
             forgotten=Forgotten(len(added), len(removed)),
         )
 
-    def feed(self, wanted: Wanted | None = None, **changed: Any) -> Feed:
+    def feed(self, wanted: FeedOptions | None = None, **changed: Any) -> Feed:
         history = History(
             url="memory://table",
             origin=Origin("t"),
@@ -99,7 +99,7 @@ class Books:
             metadata=NO_METADATA,
             now=self.now,
         )
-        return Feed(replace(history, **changed), wanted or Wanted())
+        return Feed(replace(history, **changed), wanted or FeedOptions())
 
 
 @pytest.fixture
@@ -121,8 +121,8 @@ class Stream:
     """A query, whose end offset is logged before a batch is read."""
 
     books: Books
-    wanted: Wanted = PLAIN
-    most: Most = ALL
+    wanted: FeedOptions = PLAIN
+    most: BatchLimits = ALL
     at: Position | Start = STATE
     target: Position | None = None
     got: list[FileChange] = field(default_factory=list)
@@ -217,14 +217,14 @@ def test_commits_of_the_same_time_are_told_apart(books: Books) -> None:
 TIMES = st.sampled_from([0, 0, 1, 10, 59, 61, 300, 5000, -1, -10, -59])
 FILES = st.lists(st.integers(0, 9), max_size=4)
 COMMITS = st.tuples(st.just("commit"), TIMES, FILES)
-LIMITS = st.builds(Most, files=st.none() | st.integers(1, 4), size_bytes=st.none() | st.integers(1, 20))
+LIMITS = st.builds(BatchLimits, files=st.none() | st.integers(1, 4), size_bytes=st.none() | st.integers(1, 20))
 STEPS = st.lists(COMMITS | st.sampled_from([("read",), ("killed",)]), max_size=40)
 STARTS = st.sampled_from([STATE, FROM_THE_FIRST])
 
 
 @given(STEPS, LIMITS, STARTS, st.sampled_from([1, 3, 500]))
 def test_each_file_is_read_once_whatever_the_times_the_limits_and_the_restarts(
-    steps: list[Any], most: Most, start: Start, most_tids: int
+    steps: list[Any], most: BatchLimits, start: Start, most_tids: int
 ) -> None:
     """Clocks step back by less than the margin, which is a minute where offsets would be large."""
     books, unit = Books(), MINUTE if most_tids == 500 else timedelta(seconds=1)
@@ -248,7 +248,9 @@ def test_each_file_is_read_once_whatever_the_times_the_limits_and_the_restarts(
 
 
 @given(STEPS, LIMITS, STARTS)
-def test_a_batch_has_the_same_files_whenever_it_is_made_again(steps: list[Any], most: Most, start: Start) -> None:
+def test_a_batch_has_the_same_files_whenever_it_is_made_again(
+    steps: list[Any], most: BatchLimits, start: Start
+) -> None:
     books = Books()
     made = list[tuple[Position | Start, Position, list[FileChange]]]()
     at: Position | Start = start
@@ -268,7 +270,7 @@ def test_a_batch_has_the_same_files_whenever_it_is_made_again(steps: list[Any], 
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 1, 10, 61]), FILES), max_size=20), LIMITS, STARTS)
-def test_what_is_read_is_in_the_order_of_the_history(commits: list[Any], most: Most, start: Start) -> None:
+def test_what_is_read_is_in_the_order_of_the_history(commits: list[Any], most: BatchLimits, start: Start) -> None:
     books = Books()
     for minutes, files in commits:
         books.add(files, at=books.now + minutes * MINUTE)
@@ -281,7 +283,9 @@ FAR = st.sampled_from([1, 61, 3000, -59, -61, -3000, -12_000, -60_000])
 
 
 @given(st.lists(st.tuples(FAR, FILES, st.booleans()), max_size=25), LIMITS, STARTS)
-def test_whatever_the_clock_does_nothing_is_passed_over_in_silence(steps: list[Any], most: Most, start: Start) -> None:
+def test_whatever_the_clock_does_nothing_is_passed_over_in_silence(
+    steps: list[Any], most: BatchLimits, start: Start
+) -> None:
     """Set back by an hour, a day, a week or a month: either it is read, or the stream fails."""
     books = Books()
     stream = Stream(books, most=most, at=start)
@@ -305,7 +309,7 @@ def test_a_commit_behind_the_back_of_a_stream_makes_it_fail(books: Books, back: 
     books.add(at=books.now - back)
     with pytest.raises(HistoryLostError, match="1 commits of memory://table have come with times before"):
         stream.batch()
-    told = Stream(books, Wanted(fail_on_data_loss=False), at=stream.at)
+    told = Stream(books, FeedOptions(fail_on_data_loss=False), at=stream.at)
     feed = books.feed(told.wanted)
     assert feed.after(told.at) == told.at
     assert "the store's clock was set back" in feed.warnings[0]
@@ -369,7 +373,7 @@ def test_a_batch_that_is_read_again_has_a_commit_that_came_behind_its_back_and_n
     end = books.feed().after(start)
     assert isinstance(end, Position)
     late = books.add(at=books.now - 2 * HOUR)
-    feed = books.feed(Wanted(fail_on_data_loss=False))
+    feed = books.feed(FeedOptions(fail_on_data_loss=False))
     assert sorted(paths(feed.between(start, end))) == sorted([*second, *late])
     assert "A batch that covers the time of such a commit has its rows" in feed.warnings[0]
     earlier = books.add(at=NOW - DAY)
@@ -381,7 +385,7 @@ def test_a_batch_that_is_read_again_has_a_commit_that_came_behind_its_back_and_n
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
-def sizes_of_batches(books: Books, most: Most, at: Start = STATE) -> list[list[int]]:
+def sizes_of_batches(books: Books, most: BatchLimits, at: Start = STATE) -> list[list[int]]:
     return [[it.file.size for it in batch] for batch in Stream(books, most=most, at=at).drain()]
 
 
@@ -390,17 +394,17 @@ def sizes_of_batches(books: Books, most: Most, at: Start = STATE) -> list[list[i
     ("most", "batches"),
     [
         (ALL, [[1, 2, 3, 4, 5]]),
-        (Most(files=1), [[1], [2], [3], [4], [5]]),
-        (Most(files=2), [[1, 2], [3, 4], [5]]),
-        (Most(files=4), [[1, 2, 3, 4], [5]]),
-        (Most(size_bytes=3), [[1, 2], [3], [4], [5]]),
-        (Most(size_bytes=1), [[1], [2], [3], [4], [5]]),
-        (Most(size_bytes=100, files=3), [[1, 2, 3], [4, 5]]),
+        (BatchLimits(files=1), [[1], [2], [3], [4], [5]]),
+        (BatchLimits(files=2), [[1, 2], [3, 4], [5]]),
+        (BatchLimits(files=4), [[1, 2, 3, 4], [5]]),
+        (BatchLimits(size_bytes=3), [[1, 2], [3], [4], [5]]),
+        (BatchLimits(size_bytes=1), [[1], [2], [3], [4], [5]]),
+        (BatchLimits(size_bytes=100, files=3), [[1, 2, 3], [4, 5]]),
     ],
     ids=str,
 )
 def test_a_batch_ends_at_its_limit_also_inside_of_a_commit(
-    books: Books, start: Start, most: Most, batches: list[list[int]]
+    books: Books, start: Start, most: BatchLimits, batches: list[list[int]]
 ) -> None:
     books.add([1, 2, 3])
     books.add([4, 5])
@@ -409,7 +413,7 @@ def test_a_batch_ends_at_its_limit_also_inside_of_a_commit(
 
 @given(st.lists(FILES, max_size=8), LIMITS, STARTS)
 def test_a_batch_is_not_larger_than_its_limits_by_more_than_one_file(
-    commits: list[list[int]], most: Most, start: Start
+    commits: list[list[int]], most: BatchLimits, start: Start
 ) -> None:
     books = Books()
     for files in commits:
@@ -421,7 +425,7 @@ def test_a_batch_is_not_larger_than_its_limits_by_more_than_one_file(
 
 def test_a_part_of_a_commit_goes_on_before_all_that_came_before_it_meanwhile(books: Books) -> None:
     books.add()
-    stream = Stream(books, most=Most(files=1))
+    stream = Stream(books, most=BatchLimits(files=1))
     stream.drain()
     large = books.add([1, 2, 3])
     stream.batch()
@@ -433,7 +437,7 @@ def test_a_part_of_a_commit_goes_on_before_all_that_came_before_it_meanwhile(boo
 def test_a_file_of_unknown_size_weighs_nothing(books: Books) -> None:
     for tid in "12":
         books.commits.append(Decided(NOW, tid, marker([data(tid)])))
-    assert sizes_of_batches(books, Most(size_bytes=1)) == [[-1, -1]]
+    assert sizes_of_batches(books, BatchLimits(size_bytes=1)) == [[-1, -1]]
 
 
 # --- where a stream begins ----------------------------------------------------------------------------------------
@@ -441,7 +445,7 @@ def test_a_file_of_unknown_size_weighs_nothing(books: Books) -> None:
 
 def test_the_state_is_read_in_pieces_beside_commits_that_come_meanwhile(books: Books) -> None:
     first = books.add([1, 2, 3])
-    stream = Stream(books, most=Most(files=2))
+    stream = Stream(books, most=BatchLimits(files=2))
     stream.batch()
     more = books.add([4])
     late = books.add([5], at=books.now - 30 * MINUTE)
@@ -450,7 +454,7 @@ def test_the_state_is_read_in_pieces_beside_commits_that_come_meanwhile(books: B
 
 def test_a_state_of_which_files_were_removed_meanwhile_is_still_read_to_its_end(books: Books) -> None:
     first = books.add([1, 2, 3])
-    stream = Stream(books, SKIP, most=Most(files=2))
+    stream = Stream(books, SKIP, most=BatchLimits(files=2))
     stream.batch()
     books.add([4], first)
     stream.drain()
@@ -459,7 +463,7 @@ def test_a_state_of_which_files_were_removed_meanwhile_is_still_read_to_its_end(
 
 def test_a_state_of_which_files_were_vacuumed_before_they_were_read_is_lost(books: Books) -> None:
     first = books.add([1, 2, 3])
-    stream = Stream(books, SKIP, most=Most(files=2))
+    stream = Stream(books, SKIP, most=BatchLimits(files=2))
     stream.batch()
     books.add([4], first)
     books.forget("1000", added=first)
@@ -503,7 +507,7 @@ def test_an_adopted_directory_is_read_as_what_its_adoption_found(books: Books) -
         Decided(NOW, "77", marker(old, [data("9", 0)], operation="adopt", files=AddedFiles(size=[5, 5], rows=[1, 1])))
     )
     new = books.add()
-    for wanted in (Wanted(), CHANGES):
+    for wanted in (FeedOptions(), CHANGES):
         for start in (STATE, FROM_THE_FIRST):
             stream = Stream(books, wanted, at=start)
             stream.drain()
@@ -547,7 +551,7 @@ def test_what_they_add_is_read_on_request(changed: Any) -> None:
 
 def test_a_feed_of_changes_has_the_rows_that_went_before_those_that_came(changed: Any) -> None:
     books, first, second, third = changed
-    stream = Stream(books, CHANGES, most=Most(files=1), at=FROM_THE_FIRST)
+    stream = Stream(books, CHANGES, most=BatchLimits(files=1), at=FROM_THE_FIRST)
     stream.drain()
     assert [(it.kind, it.file.path) for it in stream.got] == [
         *(("insert", path) for path in first),
@@ -568,8 +572,8 @@ def test_a_file_that_two_commits_remove_goes_once(books: Books) -> None:
     assert [(it.kind, it.tid) for it in stream.got] == [("insert", "1000"), ("delete", "7")]
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), SKIP, IGNORE, CHANGES], ids=["plain", "skip", "ignore", "changes"])
-def test_a_rewrite_that_changes_no_rows_is_passed_over(books: Books, wanted: Wanted) -> None:
+@pytest.mark.parametrize("wanted", [FeedOptions(), SKIP, IGNORE, CHANGES], ids=["plain", "skip", "ignore", "changes"])
+def test_a_rewrite_that_changes_no_rows_is_passed_over(books: Books, wanted: FeedOptions) -> None:
     first, second = books.add(), books.add()
     books.add([10], first + second, operation="rewrite", data_change=False)
     third = books.add()
@@ -590,7 +594,7 @@ ROWS = st.lists(st.tuples(st.sampled_from(["append", "overwrite", "compact"]), F
 
 
 @given(ROWS, LIMITS)
-def test_the_changes_of_a_feed_add_up_to_the_table(steps: list[Any], most: Most) -> None:
+def test_the_changes_of_a_feed_add_up_to_the_table(steps: list[Any], most: BatchLimits) -> None:
     """But for what a compaction carried over, which no feed tells."""
     books, live, carried = Books(), list[str](), set[str]()
     for operation, files in steps:
@@ -636,7 +640,7 @@ def test_what_comes_before_lost_files_is_still_read(books: Books) -> None:
 
 def test_files_that_went_and_were_vacuumed_are_lost_to_a_feed_of_changes_only(changed: Any) -> None:
     books, first, second, third = changed
-    stream = Stream(books, CHANGES, most=Most(files=2), at=FROM_THE_FIRST)
+    stream = Stream(books, CHANGES, most=BatchLimits(files=2), at=FROM_THE_FIRST)
     stream.batch()
     books.forget("1000", added=first)
     books.forget("1001", removed=first)
@@ -648,10 +652,10 @@ def test_files_that_went_and_were_vacuumed_are_lost_to_a_feed_of_changes_only(ch
 
 
 @pytest.mark.parametrize("wanted", [IGNORE, replace(IGNORE, fail_on_data_loss=False)], ids=["fails", "warns"])
-def test_a_part_of_a_commit_that_has_other_files_now_is_lost(books: Books, wanted: Wanted) -> None:
+def test_a_part_of_a_commit_that_has_other_files_now_is_lost(books: Books, wanted: FeedOptions) -> None:
     """Nobody knows any more which of them were read."""
     first = books.add([1, 2, 3])
-    stream = Stream(books, wanted, most=Most(files=2), at=FROM_THE_FIRST)
+    stream = Stream(books, wanted, most=BatchLimits(files=2), at=FROM_THE_FIRST)
     stream.batch()
     books.add([4], first)
     books.forget("1000", added=first[:1])
@@ -662,7 +666,7 @@ def test_a_part_of_a_commit_that_has_other_files_now_is_lost(books: Books, wante
 def test_a_part_that_was_planned_of_a_commit_that_has_other_files_now_is_lost(books: Books) -> None:
     first = books.add([1, 2, 3])
     wanted = replace(IGNORE, fail_on_data_loss=False)
-    end = books.feed(wanted).after(FROM_THE_FIRST, Most(files=2))
+    end = books.feed(wanted).after(FROM_THE_FIRST, BatchLimits(files=2))
     assert isinstance(end, Position)
     books.add([4], first)
     books.forget("1000", added=first[:1])
@@ -753,7 +757,7 @@ def test_commits_that_are_forgotten_are_never_missed_in_silence(steps: list[Any]
 
 def test_a_stream_that_is_to_end_reads_what_was_there_when_it_began(books: Books) -> None:
     first = books.add([1, 2])
-    stream = Stream(books, most=Most(files=1), target=books.feed().newest())
+    stream = Stream(books, most=BatchLimits(files=1), target=books.feed().newest())
     stream.batch()
     books.add([3])
     books.add([4], at=NOW)  # which came late, too
@@ -773,7 +777,7 @@ def test_a_stream_that_is_to_end_at_an_empty_table_reads_nothing(books: Books) -
 
 @given(st.lists(FILES, max_size=8), LIMITS, STARTS, st.integers(0, 8))
 def test_what_a_stream_lags_behind_is_what_it_has_not_read(
-    commits: list[list[int]], most: Most, start: Start, batches: int
+    commits: list[list[int]], most: BatchLimits, start: Start, batches: int
 ) -> None:
     books = Books()
     for files in commits:
@@ -791,7 +795,7 @@ def test_what_a_stream_lags_behind_is_what_it_has_not_read(
 
 def test_files_that_went_are_none_that_a_feed_of_changes_lags_behind(changed: Any) -> None:
     books, *_ = changed
-    stream = Stream(books, CHANGES, most=Most(files=3), at=FROM_THE_FIRST)
+    stream = Stream(books, CHANGES, most=BatchLimits(files=3), at=FROM_THE_FIRST)
     stream.batch()  # both files that were added first, and one of them as it went
     assert books.feed(CHANGES).lag(stream.at)[:2] == (2, 2)
 
@@ -866,7 +870,7 @@ def test_no_other_stream_reads_files_of_changes(books: Books) -> None:
 
 def test_a_feed_may_end_within_what_a_commit_tells(books: Books) -> None:
     rewrite(books, whole=[GONE, CAME])
-    stream = Stream(books, CHANGES, most=Most(files=1), at=SINCE_B)
+    stream = Stream(books, CHANGES, most=BatchLimits(files=1), at=SINCE_B)
     assert [paths(stream.batch()) for _ in range(4)] == [[GONE], [CAME], [CDC], []]
 
 
@@ -892,7 +896,7 @@ def test_without_whole_a_path_that_is_added_and_removed_is_no_file_of_changes(bo
 def test_what_a_commit_tells_row_by_row_is_read_at_once(books: Books) -> None:
     books.add([5], tid="a")
     books.add([5, 5, 5], [data("a", 0), data("b", 1), data("b", 2)], tid="b", operation="rewrite", whole=[data("b", 0)])
-    stream = Stream(books, CHANGES, most=Most(files=1), at=SINCE_B)
+    stream = Stream(books, CHANGES, most=BatchLimits(files=1), at=SINCE_B)
     assert [paths(stream.batch()) for _ in range(3)] == [[data("b", 0)], [data("b", 1), data("b", 2)], []]
 
 
@@ -924,12 +928,12 @@ def test_a_batch_takes_no_longer_for_more_commits_that_were_read_or_are_left(beg
         commits = Looked(books.commits)
         history = replace(books.feed()._history, commits=commits)
         start = books.commits[0 if begin == "the first" else -50].tid
-        at = Feed(history, PLAIN).after(Start(begin="tid", tid=start), Most(files=1))
+        at = Feed(history, PLAIN).after(Start(begin="tid", tid=start), BatchLimits(files=1))
         Feed(history, PLAIN).lag(at)  # this goes through all commits once for each history
         commits.looks = 0
         for _ in range(10):
             feed = Feed(history, PLAIN)
-            end = feed.after(at, Most(files=1))
+            end = feed.after(at, BatchLimits(files=1))
             assert isinstance(end, Position)
             assert feed.lag(end).commits == feed.lag(at).commits - 1
             assert len(Feed(history, PLAIN).between(at, end)) == 1
@@ -947,7 +951,7 @@ def test_a_batch_of_the_state_reads_the_state_once(books: Books, monkeypatch: py
     at: Position | Start = STATE
     for number in range(10):
         feed = Feed(history, PLAIN)
-        end = feed.after(at, Most(files=4))
+        end = feed.after(at, BatchLimits(files=4))
         assert isinstance(end, Position)
         assert len(feed.between(at, end)) == 4
         assert feed.lag(end) == Lag(0, 36 - 4 * number, 5 * (36 - 4 * number), None)

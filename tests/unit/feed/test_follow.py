@@ -21,7 +21,7 @@ from dbio_commit.base.errors import (
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.feed.feed import ALL, Feed, Most, Wanted
+from dbio_commit.feed.feed import ALL, BatchLimits, Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -35,16 +35,21 @@ pytestmark = in_both_forms
 
 DAY = timedelta(days=1)
 FROM_THE_FIRST = Start(begin="time", time=ManualClock().now() - DAY)
-SKIP = Wanted(skip_change_commits=True)
+SKIP = FeedOptions(skip_change_commits=True)
 
 
 class Stream:
     """A query. `restart` leaves of it what is in its checkpoint: the offset, as text."""
 
     def __init__(
-        self, table: Table, at: Position | Start | None = None, *, wanted: Wanted | None = None, most: Most = ALL
+        self,
+        table: Table,
+        at: Position | Start | None = None,
+        *,
+        wanted: FeedOptions | None = None,
+        most: BatchLimits = ALL,
     ) -> None:
-        self.table, self.wanted, self.most = table, wanted or Wanted(), most
+        self.table, self.wanted, self.most = table, wanted or FeedOptions(), most
         self.at: Position | Start = at or Start()
         self.got: list[str] = []
         self.warnings: list[str] = []
@@ -153,11 +158,11 @@ def test_what_could_not_be_read_is_read_the_next_time(table: Table, store: Memor
 def test_a_commit_that_comes_between_two_looks_of_a_batch_is_of_the_next(table: Table, store: MemoryStore) -> None:
     first = append(table)
     stream = Stream(table)
-    feed = Feed(stream.follower.history(), Wanted())
+    feed = Feed(stream.follower.history(), FeedOptions())
     end = feed.after(stream.at)
     assert isinstance(end, Position)
     second = append(table)
-    again = Feed(Follower(store, table.clock).history(), Wanted())
+    again = Feed(Follower(store, table.clock).history(), FeedOptions())
     assert [it.file.path for it in again.between(stream.at, end)] == [first]
     stream.at = end
     assert stream.batch() == [second]
@@ -241,7 +246,7 @@ def test_a_corrupt_marker_ends_a_stream_and_loses_nothing(table: Table, store: M
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_checkpoints_and_purges_under_a_stream_change_nothing(table: Table, restarts: bool) -> None:
-    stream = Stream(table, most=Most(files=1))
+    stream = Stream(table, most=BatchLimits(files=1))
     expected = []
     for _ in range(8):
         expected.append(append(table))
@@ -292,7 +297,7 @@ def test_a_stream_that_does_not_want_to_fail_passes_over_deleted_files_and_says_
     overwrite(table)
     third = append(table)
     store.delete_many([first])
-    stream = Stream(table, FROM_THE_FIRST, wanted=Wanted(skip_change_commits=True, fail_on_data_loss=False))
+    stream = Stream(table, FROM_THE_FIRST, wanted=FeedOptions(skip_change_commits=True, fail_on_data_loss=False))
     assert stream.drain() == [second, third]
     assert ["were removed, and vacuumed" in warning for warning in stream.warnings] == [True]
 
@@ -304,7 +309,7 @@ def test_what_a_vacuum_took_before_a_stream_read_it_is_lost(table: Table, fails:
     later(table, hours=2)
     vacuum(table)
     last = append(table)
-    stream = Stream(table, FROM_THE_FIRST, wanted=Wanted(skip_change_commits=True, fail_on_data_loss=fails))
+    stream = Stream(table, FROM_THE_FIRST, wanted=FeedOptions(skip_change_commits=True, fail_on_data_loss=fails))
     if fails:
         with pytest.raises(HistoryLostError):
             stream.drain()
@@ -362,8 +367,10 @@ ACTIONS = st.lists(
 )
 
 
-@given(ACTIONS, st.builds(Most, files=st.none() | st.integers(1, 3)))
-def test_each_file_is_read_once_beside_checkpoints_vacuums_and_late_commits(actions: list[str], most: Most) -> None:
+@given(ACTIONS, st.builds(BatchLimits, files=st.none() | st.integers(1, 3)))
+def test_each_file_is_read_once_beside_checkpoints_vacuums_and_late_commits(
+    actions: list[str], most: BatchLimits
+) -> None:
     """I9 of a stream: what is appended is never removed here, so nothing may be lost."""
     clock = ManualClock()
     store = MemoryStore(clock)
@@ -399,7 +406,7 @@ def test_each_file_is_read_once_beside_checkpoints_vacuums_and_late_commits(acti
 def test_partitions_come_with_the_files(table: Table) -> None:
     write_days(table, d1=b"1")
     stream = Stream(table)
-    feed = Feed(stream.follower.history(), Wanted())
+    feed = Feed(stream.follower.history(), FeedOptions())
     end = feed.after(stream.at)
     assert isinstance(end, Position)
     assert [it.file.partition for it in feed.between(stream.at, end)] == [{"day": "d1"}]

@@ -14,7 +14,7 @@ import pytest
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.data.fitting import Alike, lost, respelled, unite
-from dbio_commit.log import metadata as schema_module
+from dbio_commit.log import seen as memory
 from dbio_commit.store.contract import Tail
 from dbio_commit.table import Table
 from tests.faults import calls_to
@@ -79,7 +79,7 @@ def test_a_write_after_an_adoption_knows_its_columns_and_waits_for_nobody(tmp_pa
     table.adopt()
     for number in (3, 4):
         if not knows:
-            schema_module._SEEN.clear()
+            memory._SEEN.clear()
         append(Table(tmp_path), pa.table({"id": [number]}))
     assert not list(tmp_path.glob("_serial_*"))
     assert types(table) == {"id": "long", "price": "double"}
@@ -100,7 +100,7 @@ def test_the_columns_stay_when_the_first_turn_is_over(tmp_path: Path, is_aborted
         transaction.abort()
     else:
         transaction.commit()
-    schema_module._SEEN.clear()
+    memory._SEEN.clear()
     append(Table(tmp_path), pa.table({"id": [8], "price": [1.0]}))
     table.checkpoint()
     assert types(table) == {"id": "long", "price": "double"}

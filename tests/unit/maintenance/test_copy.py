@@ -26,7 +26,7 @@ from dbio_commit.base.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.maintenance.copy import copy_state, copy_table
@@ -64,7 +64,7 @@ def redated(store: MemoryStore, clock: ManualClock, *, seed: int = 1) -> Table:
 
 
 def feed(table: Table) -> Feed:
-    return Feed(Follower(table.store, table.clock).history(), Wanted())
+    return Feed(Follower(table.store, table.clock).history(), FeedOptions())
 
 
 # --- by a tool that gives objects new times ------------------------------------------------------------------------

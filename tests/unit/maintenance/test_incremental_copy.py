@@ -15,7 +15,7 @@ from dbio_commit.base.errors import (
     StoreError,
     TableExistsError,
 )
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position
 from dbio_commit.maintenance.copy import CopyReport, copy_table
@@ -180,7 +180,7 @@ def test_a_stream_on_a_copy_sees_new_files_and_stops_at_removed_ones(
 
 
 def feed(table: Table) -> Feed:
-    return Feed(Follower(table.store, table.clock).history(), Wanted())
+    return Feed(Follower(table.store, table.clock).history(), FeedOptions())
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------

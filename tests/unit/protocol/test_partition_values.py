@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.arrow import format_values
 from dbio_commit.data.columns import arrow_type, narrowest
+from dbio_commit.data.conditions.pruning import prune
+from dbio_commit.data.conditions.sql import parse_where
 from dbio_commit.data.conform import parse_value
-from dbio_commit.data.pruning import prune
-from dbio_commit.data.where import parse_where
 from dbio_commit.protocol import names
 from dbio_commit.protocol import partition_values as values
 from dbio_commit.protocol.markers.files import FileInfo

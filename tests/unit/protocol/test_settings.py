@@ -23,7 +23,7 @@ from dbio_commit.base.errors import (
     TransactionAbortedError,
 )
 from dbio_commit.commit.begin import look
-from dbio_commit.log import metadata as schema_module
+from dbio_commit.log import seen as memory
 from dbio_commit.protocol import names, settings
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import decode_commit
@@ -59,7 +59,7 @@ def write_first(table: Table) -> None:
 
 def another_process(table: Table) -> Table:
     """That remembers nothing."""
-    schema_module._SEEN.clear()
+    memory._SEEN.clear()
     return table
 
 
@@ -441,11 +441,11 @@ def older(table: Table, store: MemoryStore) -> Callable[[], None]:
     """Overwrites, as older software in another process does."""
 
     def overwrite() -> None:
-        remembered = dict(schema_module._SEEN)
+        remembered = dict(memory._SEEN)
         tid = write(table, "overwrite", schema=columns("o")).tid
         as_older(store, names.committed(tid))
-        schema_module._SEEN.clear()
-        schema_module._SEEN.update(remembered)
+        memory._SEEN.clear()
+        memory._SEEN.update(remembered)
 
     return overwrite
 
@@ -480,9 +480,9 @@ def test_who_knows_of_settings_asks_the_table_where_the_turns_between_are_purged
     write_first(table)
     table.set(DELTA)
     table.begin().abort()
-    remembered = dict(schema_module._SEEN)
+    remembered = dict(memory._SEEN)
     another_process(table).set({"publish": "spark"})
-    schema_module._SEEN.update(remembered)
+    memory._SEEN.update(remembered)
     older()
     store.delete_many([names.turn(number) for number in (1, 2, 3)])
     assert table.begin().terms.metadata == Metadata(columns("o"), 4, {"publish": "spark"})

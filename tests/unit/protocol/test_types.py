@@ -17,13 +17,14 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import columns, widen
 from dbio_commit.data.arrow import format_values
+from dbio_commit.data.conditions.pruning import value_of
+from dbio_commit.data.conditions.sql import parse_where
+from dbio_commit.data.conditions.tree import Comparison
 from dbio_commit.data.conform import parse_value
 from dbio_commit.data.fitting import fits, is_read
 from dbio_commit.data.footers import parse_footer
 from dbio_commit.data.parquet import ROW_METADATA
-from dbio_commit.data.pruning import Comparison, value_of
 from dbio_commit.data.statistics import bounds
-from dbio_commit.data.where import parse_where
 from dbio_commit.maintenance.publish.delta_schema import bound_text, delta_schema
 from dbio_commit.protocol import partition_values
 from dbio_commit.protocol.expressions import problem_of

@@ -1,4 +1,4 @@
-"""Avro as Iceberg uses it: the schemas of manifests and lists, and records of files from outside. Uses fastavro.
+"""Reads Avro as Iceberg uses it, also from outside, and has the schemas of manifests and lists. Uses fastavro.
 
 The schemas are those of Iceberg's public specification, version 2. What the records mean is in `manifests`.
 """
@@ -60,12 +60,12 @@ def entry_schema(partition: Sequence[tuple[Field, str]]) -> dict[str, Any]:
     are_unique = len({*names}) == len(names)
     values, known = [], set[str]()
     for (field, kind), name in zip(partition, names, strict=True):
-        told = avro_type(kind)
-        if isinstance(told, dict) and "name" in told:
-            if told["name"] in known:  # Avro names a type once, and PyIceberg does not follow names
-                told = {**told, "name": f"{told['name']}_{field['field-id']}"}
-            known.add(told["name"])
-        values.append(_optional(name if are_unique else f"_{field['field-id']}", told, field["field-id"]))
+        avro_kind = avro_type(kind)
+        if isinstance(avro_kind, dict) and "name" in avro_kind:
+            if avro_kind["name"] in known:  # Avro names a type once, and PyIceberg does not follow names
+                avro_kind = {**avro_kind, "name": f"{avro_kind['name']}_{field['field-id']}"}
+            known.add(avro_kind["name"])
+        values.append(_optional(name if are_unique else f"_{field['field-id']}", avro_kind, field["field-id"]))
     data_file = {
         "type": "record",
         "name": "r2",
@@ -159,7 +159,7 @@ def records(body: bytes, schema: Mapping[str, Any], *, where: str) -> Iterator[A
         yield from fastavro.reader(io.BytesIO(body))
     except CorruptMarkerError:
         raise
-    except Exception as error:  # of fastavro, which promises no errors for bytes that are no Avro
+    except Exception as error:  # fastavro may raise any error for bytes that are not Avro
         raise CorruptMarkerError(f"{where} is no Avro file that can be read ({error!r:.200}); {UNREADABLE}") from None
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a publication for Iceberg, which of its objects no reader needs, and which are those of dbio."""
+"""Finds problems of a publication for Iceberg, objects that no reader of it needs, and objects that dbio wrote."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -39,7 +39,7 @@ from dbio_commit.store import Store
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
-    """What makes readers of Iceberg read something else than this table. `entries` are those of the table."""
+    """Problems that make readers of Iceberg read something else than this table. `entries` are those of the table."""
     inside = [entry for entry in entries if entry.path.startswith(f"{ROOT}/")]
     if not any(is_metadata(entry.path) for entry in inside):
         return []
@@ -84,7 +84,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
 
 
 def _of_others(store: Store, inside: Iterable[Entry]) -> Iterator[str]:
-    """What tools with a catalog leave: metadata under other names, and data below the location."""
+    """Problems with what tools with a catalog leave: metadata under other names, and data below the location."""
     entries = [*inside]
     names = sorted(it.path for it in entries if is_metadata(it.path) and not is_version(it.path))
     if names:
@@ -128,7 +128,7 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     except UnusableError as error:
         raise CorruptMarkerError(str(error)) from error
     kept |= {f"{DIRECTORY}/{it.name}" for some in manifests for it in some}
-    # Whatever only later versions name was written after this one, because their publishers had read it.
+    # Objects that only later versions name were written after this one, because their publishers had read it.
     since = versions[at_horizon].modified
     due = [entry for number, entry in sorted(versions.items()) if number < at_horizon and entry.modified < horizon]
     old = compress(due, store.ask_each(lambda entry: _is_own(store, entry, table_id), due))

@@ -1,4 +1,4 @@
-"""From the live files of a table to entries of Iceberg's manifests, with what markers record of the files.
+"""Makes entries of Iceberg's manifests from the live files of a table and what markers record of them.
 
 Files are not opened, except the footers of a few: those whose rows nobody counted, those that no dbio writer made to
 fit the table, and those whose decimals may have another scale. Readers of Iceberg would take such decimals for other
@@ -115,7 +115,7 @@ class EntryMaker:
     # --- footers --------------------------------------------------------------------------------------------------
 
     def _look(self, part: Snapshot, described: list[Described]) -> Mapping[str, Footer]:
-        """The footers of files that must be looked at, each of which readers of Iceberg read."""
+        """The footers that must be read, by path. Raises InvalidInputError for a file that Iceberg's readers refuse."""
         wanted = {*find_doubtful(part, self._columns)}
         for it in described:
             if it.rows is None or self._has_inner_decimals or self._may_have_other_decimals(it):
@@ -140,9 +140,9 @@ class EntryMaker:
 
     def _may_have_other_decimals(self, it: Described) -> bool:
         """Whether only the footer shows the scale of a column. Raises InvalidInputError if a bound shows another."""
-        told = {name.lower(): bounds for name, bounds in it.bounds.items()}
+        by_lower = {name.lower(): bounds for name, bounds in it.bounds.items()}
         for name, (shown, scale) in self._decimals.items():
-            bounds = told.get(name)
+            bounds = by_lower.get(name)
             if bounds is None:
                 return True
             scales = {scale_of(bounds.min), scale_of(bounds.max)} - {None}

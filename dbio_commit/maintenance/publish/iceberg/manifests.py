@@ -1,7 +1,7 @@
-"""Manifests and manifest lists of Iceberg, version 2, which name data files and manifests. Pure.
+"""Encodes and decodes Iceberg's manifests and manifest lists, version 2, which name data files and manifests. Pure.
 
-Their Avro is in `avro`, the metadata that names a manifest list in `metadata`, and which manifests are merged in
-`writing`.
+Their Avro is in `avro`, and the metadata that names a manifest list in `metadata`. `writing` decides which manifests
+are merged.
 """
 
 import io
@@ -27,7 +27,7 @@ EXISTING, ADDED, DELETED = 0, 1, 2
 
 
 class ColumnMetrics(NamedTuple):
-    """What is known of the columns of a data file, by the ids of the columns."""
+    """The counts of nulls and the bounds of a data file's columns, by the ids of the columns."""
 
     nulls: Mapping[int, int]
     lower: Mapping[int, bytes]
@@ -58,7 +58,7 @@ def new_entry(
 
 
 def as_existing(entry: ManifestEntry, manifest: "Manifest") -> ManifestEntry:
-    """The same live entry in another manifest. Has the sequence numbers that it may inherit from its manifest."""
+    """A live entry of this manifest, for another manifest. Inherited sequence numbers are written out."""
     return {**_numbered(entry, manifest), "status": EXISTING}
 
 
@@ -78,7 +78,7 @@ def _numbered(entry: ManifestEntry, manifest: "Manifest") -> ManifestEntry:
 
 
 class Form(NamedTuple):
-    """What all manifests of a publication have in common."""
+    """The schema and the partition spec that all manifests of a publication have."""
 
     schema: Mapping[str, Any]
     """The columns as Iceberg's JSON, with their `schema-id`."""
@@ -105,7 +105,7 @@ class Span(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a manifest list records of a manifest."""
+    """A manifest, as a manifest list records it."""
 
     name: str
     length: int
@@ -202,7 +202,7 @@ class ManifestWriter:
         return self._body.tell()
 
     def finish(self, token: str) -> tuple[Manifest, bytes]:
-        """What a list records of it, and the body. `token` is random."""
+        """The manifest as a list records it, and its body. `token` is random."""
         self._avro.flush()
         span, body = self._span or Span(0, 0), self._body.getvalue()
         kinds = [kind for _, kind in self._form.partition]

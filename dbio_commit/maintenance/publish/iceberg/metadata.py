@@ -1,4 +1,4 @@
-"""The metadata of an Iceberg table that dbio writes, `vN.metadata.json`: names, body, and what is kept in it. Pure.
+"""Encodes and decodes the metadata of an Iceberg table, `vN.metadata.json`, and decides what it keeps. Pure.
 
 It follows version 2 of Iceberg's public specification. Columns are in `schema`, manifests in `manifests`.
 Rules: NOTES.md, Iceberg.
@@ -140,7 +140,7 @@ class IcebergMetadata(_Body, frozen=True, kw_only=True):
 
     @property
     def form(self) -> Form:
-        """What its manifests have in common."""
+        """The schema and the partition spec of its manifests."""
         types = {it["id"]: it["type"] for it in self.fields}
         partition = [(it, types[it["source-id"]]) for it in self.partition_fields]
         schema = {"type": "struct", "schema-id": self.current_schema_id, "fields": [*self.fields]}
@@ -153,7 +153,7 @@ class IcebergMetadata(_Body, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> ShownCommits | None:
-        """Which commits it shows; None if that cannot be read."""
+        """The record of the commits that it shows; None if the record cannot be read."""
         try:
             return json.decode(self.properties.get(_SHOWS, ""), type=ShownCommits)
         except MsgspecError:
@@ -170,7 +170,7 @@ class IcebergMetadata(_Body, frozen=True, kw_only=True):
 
 
 class IcebergMark(NamedTuple):
-    """What distinguishes metadata of dbio. Other writers keep the properties of a table, but not its number."""
+    """The properties by which dbio knows its own metadata. Other writers keep them, but under another number."""
 
     table_id: str | None
     number: str | None
@@ -202,9 +202,9 @@ def writer_of(body: bytes) -> str:
     except (MsgspecError, UnicodeDecodeError, RecursionError):
         return "a tool whose metadata cannot be read"
     last = next((it for it in found.snapshots if it.snapshot_id == found.current_snapshot_id), _ForeignSnapshot())
-    told = [last.summary.get(key) for key in ("engine-name", "app-id", "operation")]
-    name = next((it for it in told[:2] if isinstance(it, str)), "a tool that does not say its name")
-    return f"{name} ({told[2]})"[:200] if isinstance(told[2], str) else name[:200]
+    texts = [last.summary.get(key) for key in ("engine-name", "app-id", "operation")]
+    name = next((it for it in texts[:2] if isinstance(it, str)), "a tool that does not say its name")
+    return f"{name} ({texts[2]})"[:200] if isinstance(texts[2], str) else name[:200]
 
 
 class _ForeignSnapshot(_Body, frozen=True, kw_only=True):
@@ -230,9 +230,9 @@ class IcebergLayout:
     last_column_id: int
     last_partition_id: int
     forgets: bool = False
-    """Whether no snapshot of before can stay. A spec was left out, since a column of it is gone: readers bind all specs
-    to the current columns, and some fail altogether if a column is missing. Or a column has another id than in a schema
-    of before: by the current mapping, readers of that schema would take the column for null."""
+    """Whether no earlier snapshot can stay, for one of two reasons. A spec was left out, since a column of it is gone:
+    readers bind all specs to the current columns, and some fail altogether if a column is missing. Or a column has
+    another id than in an earlier schema: by the current mapping, its readers would take the column for null."""
 
     @classmethod
     def after(
@@ -255,7 +255,7 @@ class IcebergLayout:
             specs.append(_Spec(spec_id=spec_id, fields=[dict(it) for it in partition]))
         types = {it["id"]: it["type"] for it in fields}
         form = Form(schemas[-1], spec_id, [(it, types[it["source-id"]]) for it in partition])
-        kept = KEPT_SNAPSHOTS + 1  # each snapshot has brought at most one
+        kept = KEPT_SNAPSHOTS + 1  # each snapshot has added at most one schema and one spec
         lasting = [spec for spec in specs[-kept:] if all(it["source-id"] in types for it in spec.fields)]
         forgets = len(lasting) < len(specs[-kept:]) or any(
             has_other_ids(it["fields"], fields) for it in schemas[-kept:]
@@ -270,7 +270,7 @@ def last_ids(before: IcebergMetadata | None) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergOrigin:
-    """Whose metadata it is, and where."""
+    """The table, the place and the number of new metadata."""
 
     table_id: str
     location: str
@@ -288,9 +288,9 @@ def next_metadata(
     mapping: str,
     shown: ShownCommits,
 ) -> IcebergMetadata:
-    """The metadata with these snapshots, the new one at the end. What the oldest ones have is forgotten.
+    """The metadata with the last KEPT_SNAPSHOTS of these snapshots, of which the new one is the last.
 
-    `before` is None if this is the first one, or if the table was at another place before.
+    `before` is None if this is the first metadata, or if the table was at another place before.
     """
     snapshot, kept = snapshots[-1], [*snapshots[-KEPT_SNAPSHOTS:]]
     logged = [_Logged(timestamp_ms=it.timestamp_ms, snapshot_id=it.snapshot_id) for it in kept]

@@ -1,8 +1,8 @@
-"""Publishes a table as an Iceberg table: metadata of version 2 beside the data, anew for all commits since the last.
+"""Publishes a table as an Iceberg table: metadata of version 2, once for all commits since the last publication.
 
-Each metadata file shows exactly one snapshot of the table. Its manifests are those of the one before, except what has
-changed. If the last one records what it shows, the commits since make the difference. Otherwise the snapshot is
-compared with all that its manifests name. Rules: NOTES.md, Iceberg.
+Each metadata file shows exactly one snapshot of the table, and keeps unchanged manifests of the file before. If that
+file records which commits it shows, the difference follows from the commits since. Otherwise the snapshot is compared
+with all files that its manifests name. Rules: NOTES.md, Iceberg.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -101,10 +101,10 @@ def put(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Publ
 
 
 def forget(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> Sequence[str] | None:
-    """Puts a version that has only this state, with manifests of its own. Returns the paths of all before it.
+    """Creates a version that has only this state, with manifests of its own. Returns the paths of all older objects.
 
-    They may go now: another publisher that has written some of them must take a higher number, and writes others. None
-    if another publisher was faster: then look again. Raises what `put` raises.
+    These may be deleted now: another publisher that has written some of them must take a higher number, and writes
+    others. None if another publisher was faster: then look again. Raises what `put` raises.
     """
     needs_fastavro()
     before = list_all(store)
@@ -117,7 +117,7 @@ def forget(store: Store, clock: Clock, listing: IcebergListing, live: Live) -> S
 
 @dataclass
 class _Change:
-    """What a publication adds and removes."""
+    """The numbers of files and rows that a publication adds and removes."""
 
     added: int = 0
     added_rows: int = 0
@@ -203,7 +203,7 @@ class _Next:
         *,
         paths: Mapping[str, Manifest] | None = None,
     ) -> Published | None:
-        """`paths` are all that the version before shows, if they were read."""
+        """Creates the version by these differences. `paths` are all of the version before, if they were read."""
         metadata = self._before
         snapshot_id = self._clock.random_bits(62) + 1
         sequence_number = metadata.last_sequence_number + 1 if metadata else 1
@@ -369,7 +369,8 @@ class _Next:
         return number
 
     def _point_to(self, number: int) -> None:
-        """Some readers follow the hint alone. If this was slow, others may have pointed to a higher number before."""
+        """Points the hint to the version, since some readers follow it alone. If that was slow, another publisher may
+        have pointed to a higher version before, so this looks for one."""
         begun = self._clock.monotonic()
         self._store.replace(HINT, str(number).encode())
         if self._clock.monotonic() - begun > _SLOW_S and (last := list_anew(self._store).last) > number:

@@ -1,6 +1,6 @@
-"""A table's columns and partitions in the form of Iceberg's specification, version 2. Pure.
+"""Converts a table's columns and partitions to the form of Iceberg's specification, version 2. Pure.
 
-The ids of columns are those of `protocol/field_ids`, which files have, too. Values are in `values`.
+The ids of columns are those of `protocol/field_ids`, which files have, too. `values` converts values.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Bounds of columns and partition values in the form of Iceberg's specification. Pure.
+"""Converts bounds of columns, and partition values, to the form of Iceberg's specification. Pure.
 
 A value of a partition is what Avro's encoder takes, and what its decoder gives after `plain`: whole numbers for dates
 and times, `Decimal` for decimals. Bounds have Iceberg's single-value serialization.
@@ -143,7 +143,7 @@ class Summary(NamedTuple):
 
 
 def summarize(values: Iterable[Any], kind: str) -> Summary:
-    """`values` are plain, and of Iceberg's type `kind`."""
+    """Summarizes partition values, which are plain, and of Iceberg's type `kind`."""
     found = {*values}
     ordered = [it for it in found if it is not None and not (isinstance(it, float) and isnan(it))]
     least, most = (min(ordered), max(ordered)) if ordered else (None, None)

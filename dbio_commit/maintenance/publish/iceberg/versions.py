@@ -1,4 +1,4 @@
-"""Which versions of the Iceberg metadata exist, and the last one that dbio wrote for this table."""
+"""Finds the versions of the Iceberg metadata, and the last one that dbio wrote for this table."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,7 +31,7 @@ class IcebergListing:
 
     versions: Mapping[int, Entry]
     body: bytes = b""
-    """Of the last version, if this process wrote it."""
+    """The body of the last version, if this process wrote it; its number is `known`."""
     known: int = 0
     names: frozenset[str] = frozenset()
     """The paths of all objects beside the versions, if they were listed."""
@@ -45,8 +45,8 @@ class IcebergListing:
 def look(store: Store) -> IcebergListing:
     """The versions that exist. The next version's number follows from them, before the snapshot is read.
 
-    A process that wrote the last version reads it again, which takes one request, and lists nothing. If there is a
-    higher number meanwhile, its next number is taken, and it lists.
+    A process that wrote the last version reads it again, which takes one request, and lists nothing. If another process
+    has written a higher version, the next number is taken already, and this process lists then.
     """
     match find_named(TableKey.of(store, ""), ROOT):
         case (int() as number, bytes() as body) if body and is_there_still(store, version_path(number), body):
@@ -67,7 +67,7 @@ def list_all(store: Store) -> list[Entry]:
 
 
 def list_anew(store: Store) -> IcebergListing:
-    """The versions that exist, whatever this process remembers."""
+    """Lists the versions that exist, without a look at what this process remembers."""
     entries = list_all(store)
     return IcebergListing(versions_in(entries, root=store.url), names=frozenset(it.path for it in entries))
 
@@ -84,7 +84,7 @@ def lacks_before(store: Store, number: int) -> bool:
 
 
 def remember(store: Store, number: int, body: bytes) -> None:
-    """Remembers the last version, which this process wrote. With the number 0, it forgets what it remembered."""
+    """Remembers the last version, which this process wrote. The number 0 makes the process forget it."""
     keep_named(TableKey.of(store, ""), ROOT, (number, body), bytes=len(body))
 
 
@@ -114,7 +114,7 @@ def find_last(store: Store, listing: IcebergListing, table_id: str) -> Last | No
 
 
 def get_metadata(store: Store, path: str) -> bytes | None:
-    """The body; None if it is larger than any that dbio writes."""
+    """The body of a version; None if it is larger than any that dbio writes."""
     with suppress(CorruptMarkerError):
         return store.get(path, limit_bytes=MOST_METADATA_BYTES)
     return None

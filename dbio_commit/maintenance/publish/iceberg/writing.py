@@ -1,7 +1,7 @@
 """Reads and writes the manifests of one publication for Iceberg.
 
-`publication` decides which files come and go. No reader sees what is written here before metadata names it. If the
-publication fails, `discard` deletes it, or else vacuum does.
+`publication` decides which files are added and removed. Readers see these objects once metadata names them. If the
+publication fails, `discard` deletes them, or else vacuum does.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -82,8 +82,8 @@ class Before(NamedTuple):
         return found
 
     def naming(self, paths: Mapping[str, Span]) -> dict[Manifest, set[str]]:
-        """The manifests that name these files, each with those that it names. The spans are those of the commits that
-        added the files. Reads other manifests only if these do not name all. Raises UnusableError.
+        """The manifests that name these files, each with those that it names; empty if some file is in none. The spans
+        are those of the commits that added the files, and their manifests are read first. Raises UnusableError.
         """
         left, spans = {*paths}, {*paths.values()}
 
@@ -153,17 +153,17 @@ class ManifestSink:
             self._close()
 
     def rewrite(self, before: Before, manifest: Manifest, gone: Collection[str]) -> None:
-        """Writes a manifest of before anew, with these files as deleted."""
+        """Writes a manifest of the publication before anew, with these files as deleted."""
         self._close()
         start = len(before.root) + 1
         for entry in before.entries(manifest):
             is_gone = entry["data_file"]["file_path"][start:] in gone
-            told = as_deleted(entry, manifest, self._snapshot_id) if is_gone else as_existing(entry, manifest)
-            self._add(told, manifest.span)
+            changed = as_deleted(entry, manifest, self._snapshot_id) if is_gone else as_existing(entry, manifest)
+            self._add(changed, manifest.span)
         self._close()
 
     def merge(self, before: Before, rest: Sequence[Manifest]) -> list[Manifest]:
-        """Writes manifests of before together with the new files, if there are many small ones. Returns the others."""
+        """Merges manifests of the publication before with the new files, if many are small. Returns the others."""
         merged = to_merge(rest, self._open.live if self._open else 0)
         for manifest in merged:
             for entry in before.entries(manifest):
@@ -189,7 +189,7 @@ class ManifestSink:
         return f"{directory}/{name}"
 
     def discard(self) -> None:
-        """Deletes what was written. What cannot be deleted is left to vacuum."""
+        """Deletes the objects that were written. If that fails, vacuum deletes them."""
         self._store.delete_many(self._paths)
 
     def _writer(self) -> ManifestWriter:
@@ -238,7 +238,7 @@ def read_before(
 
 
 def _refuse_missing(store: Store, path: str) -> None:
-    """A listing may have a version that was written meanwhile, and not yet its manifests. So this asks again."""
+    """Raises UnusableError if the object does not exist. A listing may lack manifests that were written meanwhile."""
     try:
         store.stat(path)
     except ObjectNotFoundError as error:

@@ -75,7 +75,7 @@ def translate(location: Location, settings: HadoopSettings, explicit: Mapping[st
 
 
 def narrow(location: Location, settings: HadoopSettings) -> HadoopSettings:
-    """The settings that apply to the location's bucket or account, under their general names."""
+    """The settings for the location's bucket or account, under names without the bucket or account."""
     found = {_PREFIX[location.scheme] + row.name: _lookup(location, settings, row) for row in _ROWS[location.scheme]}
     return {name: value for name, value in found.items() if value}
 
@@ -85,7 +85,7 @@ def gives_credentials(location: Location, options: Mapping[str, Any]) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether a setting of that name, for any bucket or account, has a row."""
+    """Whether the setting, maybe one of a bucket or account, has a row."""
     return bool(_KNOWN.fullmatch(name))
 
 

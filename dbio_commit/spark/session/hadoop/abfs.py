@@ -1,4 +1,4 @@
-"""The settings of ABFS (hadoop-azure 3.5) as options of adlfs. Pure."""
+"""Translates the settings of ABFS (hadoop-azure 3.5) to options of adlfs. Pure."""
 
 from urllib.parse import urlsplit
 
@@ -64,7 +64,7 @@ def _client_credentials(builder: OptionsBuilder) -> None:
 
 
 def _only(builder: OptionsBuilder, identity: str, other: str, **of_identity: str | None) -> None:
-    """Uses only one credential of the SDK's chain. adlfs passes options that it does not know to the chain."""
+    """Has the SDK use only this credential of its chain. adlfs passes options that it does not know to the chain."""
     for name, value in of_identity.items():
         if value:
             builder.put(f"{identity}_{name}", value=value)

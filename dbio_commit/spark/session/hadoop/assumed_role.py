@@ -1,4 +1,4 @@
-"""An assumed AWS role for s3fs, which has no option for one: a session of aiobotocore that workers get by pickle."""
+"""Has s3fs assume an AWS role, for which it has no option: by a session of aiobotocore that can be pickled."""
 
 from typing import Any
 

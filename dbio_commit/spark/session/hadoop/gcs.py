@@ -1,4 +1,4 @@
-"""The settings of Google's connector (gcs-connector 3, and hadoop-gcp 3.5) as options of gcsfs. Pure."""
+"""Translates the settings of Google's connector (gcs-connector 3, hadoop-gcp 3.5) to options of gcsfs. Pure."""
 
 from urllib.parse import quote, urlsplit
 
@@ -18,7 +18,7 @@ def credentials(builder: OptionsBuilder) -> None:
         case "APPLICATION_DEFAULT":
             builder.put("token", value="google_default")
         case "ACCESS_TOKEN_PROVIDER" | "WORKLOAD_IDENTITY_FEDERATION_CREDENTIAL_CONFIG_FILE":
-            pass  # their rows report them
+            pass  # the rows of these settings report them
         case "SERVICE_ACCOUNT_JSON_KEYFILE" | "USER_CREDENTIALS" | "COMPUTE_ENGINE":
             found = kind != "USER_CREDENTIALS" and _service_account(builder)
             found = found or (kind != "SERVICE_ACCOUNT_JSON_KEYFILE" and _user(builder))
@@ -31,7 +31,7 @@ def credentials(builder: OptionsBuilder) -> None:
 
 
 def _service_account(builder: OptionsBuilder) -> bool:
-    """Takes the credentials of a service account; whether there are any."""
+    """Takes the credentials of a service account. Returns whether there are any."""
     if path := builder.get("auth.service.account.json.keyfile"):
         builder.put("token", value=path)
         return True
@@ -50,7 +50,7 @@ def _service_account(builder: OptionsBuilder) -> bool:
 
 
 def _user(builder: OptionsBuilder) -> bool:
-    """Takes the credentials of a user; whether there are any."""
+    """Takes the credentials of a user. Returns whether there are any."""
     names = {"client_id": "client.id", "client_secret": "client.secret", "refresh_token": "refresh.token"}
     found = {option: builder.get(f"auth.{name}") for option, name in names.items()}
     if not all(found.values()):

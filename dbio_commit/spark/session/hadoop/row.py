@@ -1,4 +1,4 @@
-"""A row of the tables: the name of a setting, and a function that adds it to the options of a store. Pure."""
+"""A row of the tables of settings: a setting of Hadoop, and a function that adds it to a store's options. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class OptionsBuilder:
         takes_credentials: bool,
         container: str,
     ) -> None:
-        """`explicit`: the caller's options. `takes_credentials`: they have none, so the settings' are used."""
+        """`explicit`: the caller's options. `takes_credentials`: whether they have none, so the settings give them."""
         self.explicit, self.takes_credentials, self.container = explicit, takes_credentials, container
         self.options: dict[str, Any] = {}
         self.role: AssumedRole | None = None
@@ -51,7 +51,7 @@ class OptionsBuilder:
         return (self.get(name) or "").lower() == "false"
 
     def put(self, *path: str, value: Any) -> None:
-        """Sets an option. All but the last of the path are mappings, each in the one before."""
+        """Sets an option. The path has the names of nested mappings, and last the name of the option."""
         into = self.options
         for name in path[:-1]:
             into = into.setdefault(name, {})
@@ -83,7 +83,7 @@ class Row:
     aliases: tuple[str, ...] = ()
     """Deprecated names."""
     secret: bool = False
-    """Whether Hadoop looks for it in its credential stores too."""
+    """Whether Hadoop looks for the setting in its credential stores too."""
 
 
 def part(builder: OptionsBuilder, name: str, value: str) -> None:

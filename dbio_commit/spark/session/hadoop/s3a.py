@@ -1,4 +1,4 @@
-"""The settings of S3A (hadoop-aws 3.5) as options of s3fs. Pure."""
+"""Translates the settings of S3A (hadoop-aws 3.5) to options of s3fs. Pure."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def credentials(builder: OptionsBuilder) -> None:
 
 
 def _take(builder: OptionsBuilder, provider: str) -> bool:
-    """Takes the credentials of this provider; whether it has any."""
+    """Takes the credentials of this provider. Returns whether it has any."""
     if provider in _ANONYMOUS:
         builder.put("anon", value=True)
     elif provider in _PROFILE and (profile := builder.get("auth.profile.name")):
@@ -111,7 +111,7 @@ def _seconds(builder: OptionsBuilder, name: str) -> int | None:
 
 # --- the service --------------------------------------------------------------------------------------------------
 
-_CENTRAL = "s3.amazonaws.com"  # S3A's word for wherever the bucket is
+_CENTRAL = "s3.amazonaws.com"  # to S3A, the region of the bucket
 _REGION = re.compile(r"(?:^|\.)s3(?:-fips)?(?:\.dualstack)?[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.(?:vpce\.)?amazonaws\.com")
 
 
@@ -125,7 +125,7 @@ def _endpoint(builder: OptionsBuilder, name: str, value: str) -> None:
 
 
 def _region(builder: OptionsBuilder, name: str, value: str) -> None:
-    if value not in ("sdk", "ec2"):  # S3A's words for the environment's
+    if value not in ("sdk", "ec2"):  # to S3A, the region of the environment
         builder.put("client_kwargs", "region_name", value=value)
 
 

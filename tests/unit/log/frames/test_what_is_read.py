@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import InvalidInputError, ObjectNotFoundError, Table
-from dbio_commit.data.pruning import UNKNOWN
+from dbio_commit.data.conditions.tree import UNKNOWN
 from dbio_commit.log.frames import ahead, reading
 from dbio_commit.log.frames.polars_predicate import outline
 from dbio_commit.log.frames.reading import _ahead

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dbio_commit.base.errors import DbioError
-from dbio_commit.feed.feed import ALL, Feed, Most, Wanted
+from dbio_commit.feed.feed import ALL, BatchLimits, Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.feed.streams import list_changes
@@ -20,16 +20,22 @@ from dbio_commit.table import Table
 from tests.tiers import long
 from tests.unit.large_tables import ByChance, flat, several_slices, unread
 
-PLAIN = Wanted(fail_on_data_loss=False)
+PLAIN = FeedOptions(fail_on_data_loss=False)
 WANTED = [
-    Wanted(),
+    FeedOptions(),
     PLAIN,
-    Wanted(changes=True),
-    Wanted(changes=True, fail_on_data_loss=False),
-    Wanted(skip_change_commits=True, fail_on_data_loss=False),
-    Wanted(ignore_changes=True),
+    FeedOptions(changes=True),
+    FeedOptions(changes=True, fail_on_data_loss=False),
+    FeedOptions(skip_change_commits=True, fail_on_data_loss=False),
+    FeedOptions(ignore_changes=True),
 ]
-LIMITS = [ALL, Most(files=1), Most(files=3), Most(size_bytes=8), Most(files=4, size_bytes=30)]
+LIMITS = [
+    ALL,
+    BatchLimits(files=1),
+    BatchLimits(files=3),
+    BatchLimits(size_bytes=8),
+    BatchLimits(files=4, size_bytes=30),
+]
 
 
 def outcome(call: Callable[..., Any], *given: Any) -> Any:
@@ -43,7 +49,7 @@ def spanned(feed: Feed, tid: str) -> list[Any]:
     return [*feed.span(Start(begin="tid", tid=tid), None)]
 
 
-def batches(feeds: Sequence[Feed], start: Position | Start, most: Most) -> Position | Start:
+def batches(feeds: Sequence[Feed], start: Position | Start, most: BatchLimits) -> Position | Start:
     """Goes through both feeds, which must say the same at each step; the position at the end."""
     at = start
     for _ in range(200):
@@ -102,7 +108,8 @@ def test_a_stream_goes_on_while_the_table_grows(seed: int) -> None:
         for _ in range(6):
             found, expected = both(made, before)
             feeds = [
-                Feed(history, Wanted(ignore_changes=True, fail_on_data_loss=False)) for history in (found, expected)
+                Feed(history, FeedOptions(ignore_changes=True, fail_on_data_loss=False))
+                for history in (found, expected)
             ]
             one, other = (outcome(feed.after, at, most) for feed in feeds)
             assert one == other
@@ -199,7 +206,7 @@ def test_a_stream_begins_with_the_state_without_all_transactions() -> None:
         with unread():
             while True:
                 feed = Feed(follower.history(), PLAIN)
-                end = feed.after(at, Most(files=4))
+                end = feed.after(at, BatchLimits(files=4))
                 if not isinstance(end, Position) or end == at:
                     break
                 got += [change.file.path for change in feed.between(at, end)]

@@ -24,7 +24,7 @@ import pytest
 from dbio_commit import InvalidInputError, Table
 from dbio_commit.commit.write import spill
 from dbio_commit.data.footers import inspect_files
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.maintenance.compact import run, spread
@@ -390,7 +390,7 @@ def test_streams_and_conditional_writes_see_no_change(table: Table, clock: Manua
     clock.advance(timedelta(minutes=1))
     table.write(rows_of(8), if_match=etag)
     (new,) = table.history()[0].files
-    feed = Feed(Follower(table.store, table.clock).history(), Wanted())
+    feed = Feed(Follower(table.store, table.clock).history(), FeedOptions())
     start: Position | Start = Start(begin="time", time=clock.now() - timedelta(days=1))
     got: list[str] = []
     while isinstance(end := feed.after(start), Position) and end != start:

@@ -24,7 +24,7 @@ from dbio_commit.data import rows
 from dbio_commit.data.conform import conform
 from dbio_commit.data.footers import SPARK_VERSION, inspect_files
 from dbio_commit.data.parquet import ROW_METADATA
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.maintenance.compact import rewrite, run
@@ -539,8 +539,8 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(table: Table, stor
     assert (report.dry_run, report.files_before, report.files_after, report.commits) == (True, 3, 1, ())
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(changes=True)], ids=["rows", "changes"])
-def test_streams_pass_it_over(wanted: Wanted, table: Table, clock: ManualClock) -> None:
+@pytest.mark.parametrize("wanted", [FeedOptions(), FeedOptions(changes=True)], ids=["rows", "changes"])
+def test_streams_pass_it_over(wanted: FeedOptions, table: Table, clock: ManualClock) -> None:
     first = [put(table, ids(number)) for number in range(3)]
     clock.advance(timedelta(minutes=1))
     table.compact()

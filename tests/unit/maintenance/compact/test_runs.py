@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.data.pruning import Facts
+from dbio_commit.data.conditions.tree import Facts
 from dbio_commit.maintenance.compact import runs
 from dbio_commit.maintenance.compact.plan import Bin
 from dbio_commit.maintenance.compact.runs import PlacedFile, Range, plan_groups, range_of

@@ -18,7 +18,7 @@ from dbio_commit import (
     ObjectNotFoundError,
     Table,
 )
-from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.maintenance.erase.report import EraseReport
 from dbio_commit.maintenance.erase.run import erase
@@ -420,13 +420,13 @@ def test_what_the_store_does_not_delete_is_reported_and_deleted_by_the_next_run(
 @pytest.mark.parametrize("changes", [False, True], ids=["appends", "changes"])
 def test_a_stream_that_is_behind_fails_and_reads_no_wrong_rows(changes: bool) -> None:
     table = with_history(by_day=False)
-    at = Feed(history_of(table), Wanted(changes=changes, ignore_changes=not changes)).newest()
+    at = Feed(history_of(table), FeedOptions(changes=changes, ignore_changes=not changes)).newest()
     write(table, {7: "gus", NUMBER: PERSON}, day="d7")
     later(table, hours=1)
     erase_person(table)
-    feed = Feed(history_of(table), Wanted(changes=changes, ignore_changes=not changes))
+    feed = Feed(history_of(table), FeedOptions(changes=changes, ignore_changes=not changes))
     with pytest.raises(HistoryLostError, match="erased"):
-        feed.between(at, Feed(history_of(table), Wanted(changes=changes)).newest())
+        feed.between(at, Feed(history_of(table), FeedOptions(changes=changes)).newest())
 
 
 def history_of(table: Table) -> History:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from dbio_commit import InvalidInputError
-from dbio_commit.feed.feed import Most, Wanted
+from dbio_commit.feed.feed import BatchLimits, FeedOptions
 from dbio_commit.feed.position import Start
 from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.options import StreamOptions
@@ -19,18 +19,18 @@ def parse(**options: str) -> StreamOptions:
 def test_without_options_a_stream_begins_with_the_state_in_pieces_and_fails_on_changes() -> None:
     found = parse()
     assert found.start == Start()
-    assert found.wanted == Wanted()
+    assert found.wanted == FeedOptions()
     assert found.wanted.fail_on_data_loss
-    assert found.most == Most(files=1000)
+    assert found.most == BatchLimits(files=1000)
 
 
 def test_options_do_what_they_say_whatever_their_case() -> None:
     found = parse(MAXFILESPERTRIGGER="3", maxBytesPerTrigger="5", skipchangecommits="TRUE", failOnDataLoss="false")
-    assert found.most == Most(files=3, size_bytes=5)
-    assert found.wanted == Wanted(skip_change_commits=True, fail_on_data_loss=False)
-    assert parse(maxBytesPerTrigger="5").most == Most(size_bytes=5)
-    assert parse(ignoreChanges="true").wanted == Wanted(ignore_changes=True)
-    assert parse(readChangeFeed="true").wanted == Wanted(changes=True)
+    assert found.most == BatchLimits(files=3, size_bytes=5)
+    assert found.wanted == FeedOptions(skip_change_commits=True, fail_on_data_loss=False)
+    assert parse(maxBytesPerTrigger="5").most == BatchLimits(size_bytes=5)
+    assert parse(ignoreChanges="true").wanted == FeedOptions(ignore_changes=True)
+    assert parse(readChangeFeed="true").wanted == FeedOptions(changes=True)
     assert parse(startingTid="7").start == Start(begin="tid", tid="7")
     time = datetime(2026, 11, 20, 9, tzinfo=UTC)
     assert parse(startingTime="2026-11-20T10:00:00+01:00").start == Start(begin="time", time=time)

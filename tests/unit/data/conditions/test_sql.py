@@ -3,8 +3,7 @@
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data.sql import parse
-from dbio_commit.data.where import parse_where
+from dbio_commit.data.conditions.sql import parse, parse_where
 
 SLOW = [f"{name}(" * 40 + "1" + ")" * 40 for name in ("struct", "date", "timestamp", "decimal")]
 """For each level, sqlglot does twice as much: it looks for a type first."""

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dbio_commit.data import pruning
+from dbio_commit.data.conditions import pruning
 from dbio_commit.protocol import names, state
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.table import Table

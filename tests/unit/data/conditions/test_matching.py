@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from dbio_commit.data.exact import may_match
-from dbio_commit.data.pruning import Comparison
-from dbio_commit.data.where import parse_where
+from dbio_commit.data.conditions.expressions import may_match
+from dbio_commit.data.conditions.sql import parse_where
+from dbio_commit.data.conditions.tree import Comparison
 from tests.erasing import COLUMNS
 
 BATCH = pa.RecordBatch.from_pylist(

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data.predicates import ColumnPair, Like
-from dbio_commit.data.pruning import AllOf, AnyOf, Comparison, IsNull, OneOf
-from dbio_commit.data.where_exactly import parse_exactly
+from dbio_commit.data.conditions.sql import parse_exactly
+from dbio_commit.data.conditions.tree import AllOf, AnyOf, ColumnPair, Comparison, IsNull, Like, OneOf
 from tests.histories import columns
 
 SCHEMA = columns(

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import spark_schema
-from dbio_commit.data.evaluate import holds, same
-from dbio_commit.data.exact import for_duckdb, for_polars, may_match
-from dbio_commit.data.pruning import NOTHING_KNOWN, Facts
-from dbio_commit.data.where import parse_where
-from dbio_commit.data.where_exactly import parse_exactly
+from dbio_commit.data.conditions.expressions import for_duckdb, for_polars, holds, may_match, same
+from dbio_commit.data.conditions.sql import parse_exactly, parse_where
+from dbio_commit.data.conditions.tree import NOTHING_KNOWN, Facts
 
 NAN = float("nan")
 COLUMNS: Any = (

@@ -1,32 +1,40 @@
-"""Reads conditions in Spark's SQL, as far as they can exclude files; see `pruning`. Pure.
+"""Reads conditions in Spark's SQL: as far as they can exclude files, or exactly. Pure.
 
-A part that is not fully understood may hold in any row. Spark filters the rows afterwards, so an extra file costs only
-time. `where_exactly` is for rows, and refuses such a part. What a literal means is in `literals`.
+`parse_where` is for files. A part that is not fully understood may hold in any row: Spark filters the rows afterwards,
+so an extra file costs only time. `parse_exactly` is for rows, and refuses such a part by name. What a literal means is
+in `literals`.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+from sqlglot.parser import Parser
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data.literals import compared, digits_of, fits, has_whole
-from dbio_commit.data.predicates import like
-from dbio_commit.data.pruning import (
+from dbio_commit.data.conditions.literals import as_double, compared, digits_of, fits, has_whole
+from dbio_commit.data.conditions.pruning import column_types
+from dbio_commit.data.conditions.tree import (
+    ALWAYS,
+    NEVER,
     UNKNOWN,
     AllOf,
     AnyOf,
     AtMost,
+    ColumnPair,
     Comparison,
     Condition,
     IsNull,
+    Like,
     OneOf,
     Operator,
-    column_types,
+    like,
 )
-from dbio_commit.data.sql import parse
 from dbio_commit.protocol.types import decimal_digits, is_integer
 
 
@@ -40,7 +48,7 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
     if READ_BY_SETTINGS.search(sql):
         return UNKNOWN
     with refusing_depth(sql):
-        return Reader(column_types(schema), names, zone).condition(tree)
+        return _Reader(column_types(schema), names, zone).condition(tree)
 
 
 @contextmanager
@@ -96,7 +104,7 @@ The pattern passes over what has one meaning, such as whole texts in single quot
 several."""
 
 
-class Reader:
+class _Reader:
     """Makes a condition of sqlglot's tree."""
 
     def __init__(self, types: Mapping[str, str], names: Names, zone: str | None) -> None:
@@ -203,3 +211,126 @@ _OPERATORS: Mapping[type, Operator] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
 _MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+# --- exactly ----------------------------------------------------------------------------------------------------------
+
+
+def parse_exactly(
+    sql: str, schema: Mapping[str, Any], *, zone: str | None, instead: str, names: Names | None = None
+) -> Condition:
+    """The condition that holds for exactly those rows that Spark's WHERE keeps; `expressions` makes expressions of it.
+
+    `names` are the names of columns in the SQL, if they are not those of the schema. Raises InvalidInputError as
+    `parse_where` does, and for a part whose rows are not certain without Spark. `instead` is the end of that message:
+    what the caller can do.
+    """
+    names = names_of(schema) if names is None else names
+    tree = parsed(sql, names)
+    if found := READ_BY_SETTINGS.search(sql):
+        raise InvalidInputError(_refusal(sql, found["odd"], "its meaning depends on Spark's settings", instead))
+    with refusing_depth(sql):
+        return _ExactReader(sql, column_types(schema), names, zone, instead).condition(tree)
+
+
+def _refusal(sql: str, part: str, why: str, instead: str) -> str:
+    where = f"the condition {sql!r:.200}: {part!r:.200}"
+    return f"{where} is not evaluated row by row without Spark, since {why}. {instead}"
+
+
+class _ExactReader(_Reader):
+    """Refuses each part that does not say exactly which rows fulfil it."""
+
+    def __init__(self, sql: str, types: Mapping[str, str], names: Names, zone: str | None, instead: str) -> None:
+        super().__init__(types, names, zone)
+        self._sql, self._instead = sql, instead
+
+    def condition(self, tree: Any) -> Condition:
+        if isinstance(tree, exp.Boolean):
+            return ALWAYS if tree.this else NEVER
+        found = super().condition(tree)
+        if not _is_exact(found):
+            is_local = self.zone is None and any(self.types.get(it) == "timestamp" for it in found.columns())
+            why = "a time without a zone needs time_zone='…'" if is_local else "not every Spark reads it alike"
+            raise InvalidInputError(_refusal(self._sql, tree.sql(dialect="spark"), why, self._instead))
+        return found
+
+    def is_alike(self, tree: exp.In) -> bool:
+        """A day and its text are alike: Spark makes the one of the other."""
+        return self.types.get(self.column(tree.this) or "") == "date" or super().is_alike(tree)
+
+    def compare(self, operator: Operator, left: Any, right: Any) -> Condition:
+        column, other = self.column(left), self.column(right)
+        if column and other and self._compare_alike(column, other):
+            return ColumnPair(column, operator, other)
+        if column and (value := as_double(right.unnest(), self.types.get(column, ""))):
+            return Comparison(column, operator, *value)
+        return super().compare(operator, left, right)
+
+    def _compare_alike(self, column: str, other: str) -> bool:
+        kinds = self.types.get(column, ""), self.types.get(other, "")
+        if kinds[0] != kinds[1]:
+            return all(map(is_integer, kinds)) or all(kind in ("float", "double") for kind in kinds)
+        return is_integer(kinds[0]) or kinds[0] in _ORDERED or decimal_digits(kinds[0]) is not None
+
+
+_ORDERED = ("string", "date", "timestamp", "timestamp_ntz", "float", "double")
+
+
+def _is_exact(condition: Condition) -> bool:
+    match condition:
+        case AllOf() | AnyOf():
+            return all(map(_is_exact, condition.parts))
+        case Comparison():
+            return bool(condition.low == condition.high)
+    return isinstance(condition, OneOf | IsNull | Like | ColumnPair)
+
+
+# --- the tree of sqlglot ----------------------------------------------------------------------------------------------
+
+
+# sqlglot first tries a word such as `struct` as a type, and then goes back. Each level of nesting doubles its work, and
+# sqlglot has no limit of its own.
+
+_STEPS, _STEPS_A_TOKEN = 50_000, 10
+"""A text in which sqlglot never goes back takes one step for each token. 50,000 steps take less than half a second."""
+
+
+def parse(sql: str) -> Any:
+    """The tree. Raises ValueError, with the reason, for a text that sqlglot does not read, or not in so many steps."""
+    dialect = Dialect.get_or_raise("spark")
+    try:
+        sql.encode()
+        tokens = dialect.tokenize(sql)
+        parser = _bounded()(dialect=dialect)
+        parser.steps_left = _STEPS + _STEPS_A_TOKEN * len(tokens)
+        found = parser.parse(tokens, sql)
+    except (SqlglotError, RecursionError) as error:
+        raise ValueError(str(error).partition("\n")[0][:200]) from None
+    except UnicodeEncodeError:
+        raise ValueError("it has half of a surrogate pair, which is no character") from None
+    except Exception as error:  # an error of sqlglot's own, such as for `map(map(map(1)))`
+        raise ValueError(f"sqlglot fails on it: {error!r:.200}") from None
+    if len(found) != 1 or found[0] is None:
+        raise ValueError("it is no single expression")
+    return found[0]
+
+
+class _TooManySteps(RecursionError):
+    """Not an error class of sqlglot: sqlglot catches its own, and tries another way to read the text."""
+
+
+@cache
+def _bounded() -> Any:
+    own: type[Parser] = Dialect.get_or_raise("spark").parser_class
+
+    class Bounded(own):  # type: ignore[misc, valid-type]
+        steps_left = 0
+
+        def _advance(self, times: int = 1) -> None:
+            self.steps_left -= 1
+            if self.steps_left < 0:
+                raise _TooManySteps("it nests so that reading it would take too long")
+            super()._advance(times)
+
+    return Bounded

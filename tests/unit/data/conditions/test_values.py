@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbio_commit.data.values import Unsure, read_value
+from dbio_commit.data.conditions.values import Unsure, read_value
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 COLUMNS: Any = {

@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from dbio_commit.data.columns import arrow_type
+from dbio_commit.data.conditions.literals import as_double, compared
+from dbio_commit.data.conditions.sql import READ_BY_SETTINGS, Names, column_of, parse
 from dbio_commit.data.constants import scalar
-from dbio_commit.data.literals import as_double, compared
-from dbio_commit.data.sql import parse
-from dbio_commit.data.where import READ_BY_SETTINGS, Names, column_of
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.types import decimal_digits, is_integer, type_of, widens
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
 from dbio_commit.data import columns as kinds
+from dbio_commit.data.conditions.expressions import MOST_PARTS, TERMS, count_parts, term
+from dbio_commit.data.conditions.tree import ALWAYS, AllOf, AnyOf, Condition
 from dbio_commit.data.constants import scalar
-from dbio_commit.data.exact import MOST_PARTS, TERMS, count_parts, term
-from dbio_commit.data.pruning import ALWAYS, AllOf, AnyOf, Condition
 from dbio_commit.protocol.partition_values import meant, read, spell
 
 Term = tuple[str, str, Any]
@@ -44,7 +44,7 @@ def read_condition(
         if where.strip().lower() == "true":
             return ALWAYS
         with needs("a condition in SQL", extra="cli"):
-            from dbio_commit.data.where_exactly import parse_exactly
+            from dbio_commit.data.conditions.sql import parse_exactly
         found = parse_exactly(where, schema, zone=zone, instead=instead, names=names)
     elif zone is not None:
         raise InvalidInputError(f"time_zone={zone!r:.100} is for times in a condition in SQL; `where` is not one")

@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dbio_commit.data.exact import TERMS, for_arrow, for_duckdb, for_polars, term
-from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, OneOf
+from dbio_commit.data.conditions.expressions import TERMS, for_arrow, for_duckdb, for_polars, term
+from dbio_commit.data.conditions.tree import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, OneOf
 
 NAN, INFINITY = math.nan, math.inf
 MORNING = datetime(2020, 1, 1, 7, tzinfo=UTC)

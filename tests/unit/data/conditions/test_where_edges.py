@@ -5,11 +5,11 @@ Rules: PROTOCOL.md 7.3.
 
 import pytest
 
-from dbio_commit.data.pruning import Facts
-from dbio_commit.data.where import parse_where
+from dbio_commit.data.conditions.sql import parse_where
+from dbio_commit.data.conditions.tree import Facts
 from tests.builders import DESCRIPTOR, World, data
 from tests.histories import columns
-from tests.unit.data.test_where import SCHEMA, may_hold
+from tests.unit.data.conditions.test_where import SCHEMA, may_hold
 
 
 @pytest.mark.parametrize("word", ["AND", "OR"])

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import spark_schema
-from dbio_commit.data.exact import MOST_PARTS, for_arrow, for_duckdb, for_polars, may_match
-from dbio_commit.data.predicates import ColumnPair, like
-from dbio_commit.data.pruning import Condition, Facts
-from dbio_commit.data.terms import read_condition
+from dbio_commit.data.conditions.expressions import MOST_PARTS, for_arrow, for_duckdb, for_polars, may_match
+from dbio_commit.data.conditions.terms import read_condition
+from dbio_commit.data.conditions.tree import ColumnPair, Condition, Facts, like
 
 NAN = math.nan
 

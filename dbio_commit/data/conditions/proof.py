@@ -8,7 +8,8 @@ from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import needs
-from dbio_commit.data.pruning import UNKNOWN, Condition, IsNull, column_types, facts_of_file
+from dbio_commit.data.conditions.pruning import column_types, facts_of_file
+from dbio_commit.data.conditions.tree import UNKNOWN, Condition, IsNull
 from dbio_commit.protocol.constraints import Constraint, Constraints
 from dbio_commit.protocol.markers.files import FileInfo
 
@@ -64,7 +65,7 @@ def _condition(constraint: Constraint, schema: Mapping[str, Any]) -> Condition:
     if constraint.column is not None:
         return UNKNOWN
     with needs(f"a write to a table with the setting {constraint.setting}"):
-        from dbio_commit.data.where import parse_where
+        from dbio_commit.data.conditions.sql import parse_where
     try:
         return parse_where(constraint.sql, schema, zone=None)
     except InvalidInputError:  # Spark reads more of its SQL than sqlglot

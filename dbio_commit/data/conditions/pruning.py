@@ -1,16 +1,15 @@
 """Which files may hold rows that fulfil a condition, by their partitions and the statistics in markers? Pure.
 
-Conservative: if nothing is known of a file, a row may be there. How a condition is read from SQL is in `where`.
+Conservative: if nothing is known of a file, a row may be there. `tree` says what a condition asks.
 """
 
 import math
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
+from dbio_commit.data.conditions.tree import NOTHING_KNOWN, Condition, Facts, FactsOf
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import CommitMarker, bounds_in
 from dbio_commit.protocol.markers.files import Bounds, ColumnBounds, FileInfo, bounds_of
@@ -21,226 +20,12 @@ from dbio_commit.protocol.state import (
     Added,
     DataFile,
     FilesInParts,
-    Holds,
-    HoldsInSome,
     LiveFiles,
+    MayMatch,
+    MayMatchAny,
     in_slices,
 )
 from dbio_commit.protocol.types import is_integer, type_of
-
-# --- conditions ---------------------------------------------------------------------------------------------------
-
-
-class Facts(NamedTuple):
-    """What is known of a column in a file, as values that Python compares; None for what is not known."""
-
-    low: Any = None
-    """No value is less; nulls do not count."""
-    high: Any = None
-    """No value is greater; nulls do not count."""
-    nulls: int | None = None
-    rows: int | None = None
-
-    @property
-    def has_values(self) -> bool:
-        """Whether some value may not be null."""
-        return self.nulls is None or self.nulls != self.rows
-
-
-NOTHING_KNOWN = Facts()
-
-FactsOf = Callable[[str], Facts]
-"""The facts of a column, by the table's spelling of its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition. This base class is one that any row may fulfil, since nothing is known of it."""
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        """Whether it may be true in some row."""
-        return True
-
-    def must_hold(self, facts_of: FactsOf) -> bool:
-        """Whether it is surely true in every row."""
-        return False
-
-    @property
-    def is_provable(self) -> bool:
-        """Whether `must_hold` can ever be true."""
-        return False
-
-    def columns(self) -> Iterator[str]:
-        """The columns that it uses."""
-        yield from ()
-
-    def negated(self) -> "Condition":
-        """The condition that is true if this one is false. If this one is null, neither is true."""
-        return UNKNOWN
-
-
-UNKNOWN = Condition()
-
-Operator = Literal["=", "!=", "<", "<=", ">", ">="]
-OPPOSITE: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-
-
-@dataclass(frozen=True, slots=True)
-class _OnColumn(Condition):
-    column: str
-
-    def must_hold(self, facts_of: FactsOf) -> bool:
-        return facts_of(self.column).nulls == 0 and not self.negated().may_hold(facts_of)
-
-    @property
-    def is_provable(self) -> bool:
-        return True
-
-    def columns(self) -> Iterator[str]:
-        yield self.column
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison(_OnColumn):
-    """Compares a column with a value that lies somewhere from `low` to `high`."""
-
-    operator: Operator
-    low: Any
-    high: Any
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        facts = facts_of(self.column)
-        if not facts.has_values:
-            return False
-        match self.operator:
-            case "=":
-                return (facts.low is None or facts.low <= self.high) and (facts.high is None or facts.high >= self.low)
-            case "!=":
-                return facts.low is None or not facts.low == facts.high == self.low == self.high
-            case "<":
-                return facts.low is None or bool(facts.low < self.high)
-            case "<=":
-                return facts.low is None or bool(facts.low <= self.high)
-            case ">":
-                return facts.high is None or bool(facts.high > self.low)
-            case ">=":
-                return facts.high is None or bool(facts.high >= self.low)
-
-    def negated(self) -> Condition:
-        return Comparison(self.column, OPPOSITE[self.operator], self.low, self.high)
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf(_OnColumn):
-    """Whether a column has one of these sorted values; or, without `is_one`, none of them."""
-
-    values: tuple[Any, ...]
-    is_one: bool = True
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        facts = facts_of(self.column)
-        if not facts.has_values:
-            return False
-        i = 0 if facts.low is None else bisect_left(self.values, facts.low)
-        found = self.values[i] if i < len(self.values) else None
-        if self.is_one:
-            return found is not None and (facts.high is None or found <= facts.high)
-        return facts.low is None or not facts.low == facts.high == found
-
-    def negated(self) -> Condition:
-        return OneOf(self.column, self.values, not self.is_one)
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull(_OnColumn):
-    """Whether a column is null, or is not."""
-
-    is_null: bool = True
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        facts = facts_of(self.column)
-        return facts.nulls != 0 if self.is_null else facts.has_values
-
-    def must_hold(self, facts_of: FactsOf) -> bool:
-        return not self.negated().may_hold(facts_of)
-
-    def negated(self) -> Condition:
-        return IsNull(self.column, not self.is_null)
-
-
-@dataclass(frozen=True, slots=True)
-class IsNaN(Condition):
-    """Whether a floating-point column is NaN, or is another value. Bounds do not show NaN, so no file is left out."""
-
-    column: str
-    is_nan: bool = True
-
-    def columns(self) -> Iterator[str]:
-        yield self.column
-
-    def negated(self) -> Condition:
-        return IsNaN(self.column, not self.is_nan)
-
-
-@dataclass(frozen=True, slots=True)
-class _Joined(Condition):
-    parts: tuple[Condition, ...]
-
-    def columns(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.columns()
-
-
-@dataclass(frozen=True, slots=True)
-class AllOf(_Joined):
-    """All parts hold. Without parts, it is true."""
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        return all(part.may_hold(facts_of) for part in self.parts)
-
-    def must_hold(self, facts_of: FactsOf) -> bool:
-        return all(part.must_hold(facts_of) for part in self.parts)
-
-    @property
-    def is_provable(self) -> bool:
-        return all(part.is_provable for part in self.parts)
-
-    def negated(self) -> Condition:
-        return AnyOf(tuple(part.negated() for part in self.parts))
-
-
-@dataclass(frozen=True, slots=True)
-class AtMost(Condition):
-    """A condition that holds only if another one does, and perhaps not even then."""
-
-    bound: Condition
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        return self.bound.may_hold(facts_of)
-
-    def columns(self) -> Iterator[str]:
-        return self.bound.columns()
-
-
-@dataclass(frozen=True, slots=True)
-class AnyOf(_Joined):
-    """At least one part holds."""
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        return any(part.may_hold(facts_of) for part in self.parts)
-
-    def must_hold(self, facts_of: FactsOf) -> bool:
-        return any(part.must_hold(facts_of) for part in self.parts)
-
-    @property
-    def is_provable(self) -> bool:
-        return any(part.is_provable for part in self.parts)
-
-    def negated(self) -> Condition:
-        return AllOf(tuple(part.negated() for part in self.parts))
-
-
-ALWAYS, NEVER = AllOf(()), AnyOf(())
 
 # --- values -------------------------------------------------------------------------------------------------------
 
@@ -311,7 +96,7 @@ def judge_partition(condition: Condition, types: Mapping[str, str]) -> Callable[
     return judge
 
 
-def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> Holds | None:
+def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> MayMatch | None:
     """Whether a file may hold such a row, by its partition and its bounds. None if there is nothing to ask."""
     if not columns:
         return None
@@ -324,7 +109,7 @@ def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str
     return holds
 
 
-def _holds_in_some(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> HoldsInSome:
+def _holds_in_some(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> MayMatchAny:
     def holds(bounds: Mapping[str, ColumnBounds], rows: Sequence[int | None]) -> bool:
         told = {name.lower(): it for name, it in bounds.items()}
         own = {column: told[column.lower()] for column in columns if column.lower() in told}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data.proof import find_unproven, refuse_unprovable
+from dbio_commit.data.conditions.proof import find_unproven, refuse_unprovable
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.settings import MAX_NAME, check_changes
