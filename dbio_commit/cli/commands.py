@@ -40,6 +40,7 @@ from dbio_commit.cli.snapshot import print_files, print_schema, schema_json, sna
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import erasure_json, print_erasure, print_vacuum, vacuum_json
+from dbio_commit.log.newest import newest_commits
 from dbio_commit.maintenance.chosen import parse_values
 from dbio_commit.maintenance.compact.options import HELP as COMPACT_HELP
 from dbio_commit.maintenance.compact.options import TARGET_BYTES
@@ -159,8 +160,12 @@ def log(
         refuse_both(file, partition or (), choice)
         table = Table(path)
         trace = table.trace(file) if file is not None else None
-        known = () if trace else table.history(partition=parse_values(partition) if partition else None)
-        commits = choice.of(known)
+        if number is not None and choice == Choice(most=number) and not partition:
+            table.refuse_partition()
+            commits = newest_commits(table.store, table.clock, number)
+        else:
+            known = () if trace else table.history(partition=parse_values(partition) if partition else None)
+            commits = choice.of(known)
         sum(commit.removed_files for commit in commits)  # reads what is to be printed
     now = table.clock.now()
     if trace:

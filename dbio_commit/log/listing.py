@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate, chain, groupby
 from sys import getsizeof
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
 from dbio_commit.base.errors import (
     CheckpointLostError,
@@ -73,6 +73,12 @@ _AT_ONCE_BYTES = 128 * 1024**2
 """The most bytes of markers whose bodies are in memory at the same time."""
 
 
+class DecodeCheckpoint(Protocol):
+    """Makes a checkpoint of its body, as `decode_checkpoint`."""
+
+    def __call__(self, body: bytes, *, number: int, where: str) -> Checkpoint: ...
+
+
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
     """The result of `read`, which is repeated until it finds every marker that it lists: vacuum may purge one in
     between."""
@@ -128,17 +134,23 @@ def refuse_lost_descriptor(store: Store, log: Log) -> None:
 
 
 def read_checkpoint(
-    store: Store, log: Log, *, table_id: str | None = None, passing_over: Collection[int] = ()
+    store: Store,
+    log: Log,
+    *,
+    table_id: str | None = None,
+    passing_over: Collection[int] = (),
+    decode: DecodeCheckpoint | None = None,
 ) -> Checkpoint:
     """The newest checkpoint of the table with this id. With an id, its contents are remembered. Without an id, the
-    newest checkpoint of any table counts. `passing_over` has the numbers that the log leaves out on purpose.
+    newest checkpoint of any table counts. `passing_over` has the numbers that the log leaves out on purpose. What
+    `decode` makes of a body takes the place of its contents, and is not remembered.
 
     Raises ObjectNotFoundError if a purge has overtaken the listing. Raises CheckpointLostError if the checkpoint cannot
     be read, or if markers were purged and all checkpoints that cover them are missing.
     """
     found = NO_CHECKPOINT
     for place, number in enumerate(sorted(log.checkpoints, reverse=True)):
-        checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id)
+        checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id, decode=decode)
         if is_of_table(checkpoint.table_id, table_id):
             # Those above it are other tables' checkpoints, and do not make it an older one.
             found = _with_parts(store, log, checkpoint, table_id, newest=log.last_checkpoint)
@@ -207,8 +219,10 @@ def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
         ) from None
 
 
-def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: str | None = None) -> Checkpoint:
-    """The checkpoint of the log with this number, of any table. Raises as `read_checkpoint`."""
+def read_numbered_checkpoint(
+    store: Store, log: Log, number: int, *, table_id: str | None = None, decode: DecodeCheckpoint | None = None
+) -> Checkpoint:
+    """The checkpoint of the log with this number, of any table. `decode` and what it raises: see `read_checkpoint`."""
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
     if number >= names.LAST_NUMBER - 1:
@@ -218,11 +232,11 @@ def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: s
         body = read_marker(store, entry)
         try:
             with collector_paused():
-                return decode_checkpoint(body, number=number, where=where)
+                return (decode or decode_checkpoint)(body, number=number, where=where)
         except CorruptMarkerError as error:
             raise CheckpointLostError(str(error)) from None
 
-    found = read_cached(store, table_id, entry, read, bytes=checkpoint_bytes)
+    found = read() if decode else read_cached(store, table_id, entry, read, bytes=checkpoint_bytes)
     return _with_parts(store, log, found, table_id, newest=number)
 
 

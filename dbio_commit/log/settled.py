@@ -12,6 +12,7 @@ from dbio_commit.base.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.log.listing import (
     Brief,
     CheckpointLimit,
+    DecodeCheckpoint,
     Markers,
     are_too_large,
     cached_descriptor,
@@ -149,13 +150,14 @@ def read_settled(
     oldest: Oldest | None = None,
     passing_over: Collection[int] = (),
     base: Checkpoint | None = None,
+    decode: DecodeCheckpoint | None = None,
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers and checkpoints once more, and both again if
     there are new commits.
 
     With `oldest`, the state is an earlier one, for a checkpoint only: see `Oldest`. `passing_over` has the numbers of
     checkpoints that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose
-    parts cannot all be read.
+    parts cannot all be read. `decode`: see `read_checkpoint`.
 
     The checkpoints are listed after each listing whose markers count. If that listing missed a marker, since vacuum had
     purged it, a checkpoint from before the purge covers the transaction. Checkpoints are listed again only if one of
@@ -170,7 +172,9 @@ def read_settled(
         log = _with_checkpoints(log, checkpoints or parse_log(store.list_log(Kind.CHECKPOINT)), passing_over)
         checkpoints = None
         try:
-            checkpoint = base or read_checkpoint(store, log, table_id=descriptor.id, passing_over=passing_over)
+            checkpoint = base or read_checkpoint(
+                store, log, table_id=descriptor.id, passing_over=passing_over, decode=decode
+            )
         except ObjectNotFoundError:
             continue
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing

@@ -103,6 +103,7 @@ def _source(name: str) -> Source:
         "decided",
         "doubts",
         "each_below",
+        "entries",
         "first_layout",
         "foreign",
         "layouts",
@@ -377,9 +378,12 @@ class Snapshot:
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
         known = self.decided if self._in_parts is None else self.transactions
-        committed = [commit for commit in reversed(known) if not commit.marker.is_abort]
+        return self.entries([commit for commit in reversed(known) if not commit.marker.is_abort])
+
+    def entries(self, committed: Sequence[Decided]) -> CommitList:
+        """The entries of the history for these transactions. Of a large table, they may be outlines."""
         late = None if self._in_parts is None else _Late(self, committed)
-        return CommitList(late.commit(it) if late else _commit(it) for it in committed)
+        return CommitList(late.commit(it) if late else commit_of(it) for it in committed)
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
@@ -544,11 +548,11 @@ class _Late(LateCommits):
 
     def commit(self, outline: Decided) -> Commit:
         if outline.tid not in self._news:
-            return replace(_commit(outline), late=self)
+            return replace(commit_of(outline), late=self)
         if not outline.marker.removed_tids:
-            return _commit(outline)
+            return commit_of(outline)
         added = Forgotten(len(outline.marker.data_files))
-        return replace(_commit(outline), late=self, forgotten=added)
+        return replace(commit_of(outline), late=self, forgotten=added)
 
     def whole(self, tid: str) -> Decided:
         return self._wholes[tid]
@@ -562,7 +566,8 @@ class _Late(LateCommits):
     @cached_property
     def _change_files(self) -> Mapping[str, int]:
         parts = self._snapshot._in_parts
-        return parts.change_files() if parts and any(it.marker.is_recorded for it in self._outlines.values()) else {}
+        recorded = {tid for tid, it in self._outlines.items() if it.marker.is_recorded}
+        return parts.change_files(recorded) if parts and recorded else {}
 
     @cached_property
     def _referring(self) -> Mapping[str, int]:
@@ -575,5 +580,5 @@ class _Late(LateCommits):
         return found
 
 
-def _commit(decided: Decided) -> Commit:
+def commit_of(decided: Decided) -> Commit:
     return Commit(tid=decided.tid, timestamp=decided.modified, marker=decided.marker, forgotten=decided.forgotten)

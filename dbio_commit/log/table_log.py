@@ -6,7 +6,7 @@ from typing import ClassVar, TypeVar
 
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import TableNotFoundError
-from dbio_commit.log.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet
+from dbio_commit.log.listing import DecodeCheckpoint, read_checkpoint, read_descriptor, refuse_dropped, until_quiet
 from dbio_commit.log.seen import remember_state
 from dbio_commit.log.settled import Settled, read_settled
 from dbio_commit.log.snapshot import Snapshot
@@ -47,9 +47,11 @@ class TableLog:
             remember_state(self.store, self.clock, settled, found.metadata, self.looked)
         return found
 
-    def settled(self) -> Settled:
-        """The whole log as one state, for a snapshot and for callers that need all of it."""
-        return read_settled(self.store, self.clock, self.log, passing_over=self.passing_over, base=self.base)
+    def settled(self, decode: DecodeCheckpoint | None = None) -> Settled:
+        """The whole log as one state, for a snapshot and for callers that need all of it. `decode`: see
+        `read_checkpoint`."""
+        passing_over, base = self.passing_over, self.base
+        return read_settled(self.store, self.clock, self.log, passing_over=passing_over, base=base, decode=decode)
 
     def history(self, *, before: History | None = None) -> History:
         """Every commit that the log and its checkpoint still hold, for readers that go through them one by one.

@@ -14,7 +14,7 @@ from dataclasses import replace as replace_fields
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from msgspec import Raw
 from msgspec.structs import force_setattr, replace
@@ -22,6 +22,7 @@ from msgspec.structs import force_setattr, replace
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import Doubt
+from dbio_commit.protocol.brief import BriefLine, brief_marker
 from dbio_commit.protocol.commits import Decided, Forgotten, latest
 from dbio_commit.protocol.markers.bodies import (
     INSPECT,
@@ -86,8 +87,8 @@ class CommitsInParts(Sequence[Decided]):
         """The transactions with these tids, with all of their paths."""
 
     @abstractmethod
-    def change_files(self) -> Mapping[str, int]:
-        """How many change files each transaction still has, by tid."""
+    def change_files(self, tids: Collection[str]) -> Mapping[str, int]:
+        """How many change files each of these transactions still has, by tid. Those without any are left out."""
 
     @abstractmethod
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
@@ -170,11 +171,16 @@ class Checkpoint:
         came first."""
         if not isinstance(self.commits, CommitsInParts):
             return self.commits
-        removed: dict[str, set[str]] = {}
-        for path in (path for commit in news for path in commit.marker.removed):
-            if writer := names.parse_data_file(names.split(path)[1]):
-                removed.setdefault(writer, set()).add(path)
-        return self.commits.outlines(removed)
+        return self.commits.outlines(removed_by(news))
+
+
+def removed_by(news: Iterable[Decided]) -> Mapping[str, Collection[str]]:
+    """The paths that these transactions remove, by the transaction that wrote each of them."""
+    removed: dict[str, set[str]] = {}
+    for path in (path for commit in news for path in commit.marker.removed):
+        if writer := names.parse_data_file(names.split(path)[1]):
+            removed.setdefault(writer, set()).add(path)
+    return removed
 
 
 ROOT: Final = 2
@@ -346,8 +352,9 @@ def encode_checkpoint(
             body, _ = _encode(checkpoint, created, statistics=False)
         if len(body) <= limit_bytes:
             # earlier versions of this software read no header that is longer
-            _, commits = _decode(body, number=checkpoint.number, where="the checkpoint", limit_bytes=MAX_BYTES)
-            for _ in commits:
+            where = "the checkpoint"
+            header, lines = _open(body, number=checkpoint.number, where=where, limit_bytes=MAX_BYTES)
+            for _ in _decode_commits(lines, header, where=where, decode=_decode_line):
                 pass
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
@@ -487,13 +494,15 @@ def _has_readable_statistics(marker: CommitMarker) -> bool:
     return False
 
 
-def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
+def decode_checkpoint(body: bytes, *, number: int, where: str, briefly: bool = False) -> Checkpoint:
     """The checkpoint in the body, without the transactions in its parts. `where` is its URL. Every path in it stays
     inside the table.
 
+    `briefly` reads only what decides the places of its transactions. `decode_lines` reads the rest of some of them.
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """
-    header, commits = _decode(body, number=number, where=where)
+    header, lines = _open(body, number=number, where=where)
+    commits = _decode_commits(lines, header, where=where, decode=_decode_briefly if briefly else _decode_line)
     current = _schema(header.schemas, header.table_schema, where=where)
     return Checkpoint(
         number=number,
@@ -513,11 +522,16 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
     )
 
 
-def _decode(
-    body: bytes, *, number: int, where: str, limit_bytes: int | None = None
-) -> tuple[_Header, Iterator[Decided]]:
-    """The header, and the commits one after the other. Only at the end of the commits is it known that the body is
-    valid.
+def decode_lines(body: bytes, places: Collection[int], *, number: int, where: str) -> dict[int, Decided]:
+    """The transactions in these places, by place. Raises as `decode_checkpoint`."""
+    header, lines = _open(body, number=number, where=where)
+    return {
+        place: _decode_line(line, header.schemas, where=where) for place, line in enumerate(lines) if place in places
+    }
+
+
+def _open(body: bytes, *, number: int, where: str, limit_bytes: int | None = None) -> tuple[_Header, Iterator[bytes]]:
+    """The header, and the lines of the commits.
 
     `limit_bytes` is the most bytes of the header, unpacked; by default those of any body of this size.
     """
@@ -527,13 +541,18 @@ def _decode(
         raise CorruptMarkerError(f"{where} records another number, {header.number}; {BRING_BACK}")
     for schema in header.schemas:
         check_schema(schema, where=where)
-    return header, _decode_commits(lines, header, where=where)
+    return header, lines
 
 
-def _decode_commits(lines: Iterator[bytes], header: _Header, *, where: str) -> Iterator[Decided]:
+class _DecodeLine(Protocol):
+    def __call__(self, line: bytes, schemas: Sequence[Raw], *, where: str) -> Decided: ...
+
+
+def _decode_commits(lines: Iterator[bytes], header: _Header, *, where: str, decode: _DecodeLine) -> Iterator[Decided]:
+    """The commits one after the other. Only at their end is it known that the body is valid."""
     tids: set[str] = set()
     for line in lines:
-        commit = _decode_line(line, header.schemas, where=where)._replace(place=len(tids))
+        commit = decode(line, header.schemas, where=where)._replace(place=len(tids))
         if commit.tid in tids:  # at once, since a small body may unpack to many millions of equal lines
             raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {BRING_BACK}")
         tids.add(commit.tid)
@@ -555,6 +574,15 @@ def _decode_line(line: bytes, schemas: Sequence[Raw], *, where: str) -> Decided:
             it.marker.dbio_commit, "schema", schema
         )  # one object for equal schemas: tens of thousands of commits share a few
     return Decided(it.modified, it.tid, it.marker, Forgotten(it.forgotten_added, it.forgotten_removed))
+
+
+def _decode_briefly(line: bytes, schemas: Sequence[Raw], *, where: str) -> Decided:
+    it = decode_body(BriefLine, line, where=where)
+    try:
+        marker = brief_marker(it.marker.dbio_commit, added=it.marker.added, removed=it.marker.removed)
+    except ValueError as error:
+        raise CorruptMarkerError(f"{where} names {it.tid[:100]!r}: {error}; {BRING_BACK}") from None
+    return Decided(it.modified, it.tid, marker)
 
 
 def _schema(schemas: Sequence[Raw], index: int | None, *, where: str) -> Raw:

@@ -1,6 +1,7 @@
 """The transactions that a root covers, read from its parts when they are first needed."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, overload
 
@@ -17,9 +18,11 @@ from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.parts.slices import SlicedNews
 from dbio_commit.log.parts.windows import FileRows
 from dbio_commit.protocol import names
+from dbio_commit.protocol.brief import BriefInfo, brief_marker
 from dbio_commit.protocol.checkpoint import CommitsInParts
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.footprint import commits_bytes
+from dbio_commit.protocol.markers.bodies import decode_as
 from dbio_commit.protocol.markers.commit import CommitInfo, check_marker
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
@@ -104,6 +107,32 @@ class StoredCommits(CommitsInParts):
             for it in found
         ]
 
+    def in_brief(self, removed: Mapping[str, Collection[str]]) -> list[Decided]:
+        """As `outlines`, with no more of their markers than decides their order."""
+        modified = rows.listed(self.table["modified"].cast(pa.int64()))
+        told = zip(rows.listed(self.table["tid"]), modified, rows.listed(self.table["info"]), strict=True)
+        try:
+            return [
+                Decided(
+                    rows.EPOCH + timedelta(microseconds=at),
+                    tid,
+                    brief_marker(
+                        None if info is None else decode_as(BriefInfo, info.encode()),
+                        added=sorted(removed.get(tid, ())),
+                        removed=[],
+                    ),
+                    place=place,
+                )
+                for place, (tid, at, info) in enumerate(told)
+            ]
+        except ValueError as error:
+            raise self.reader.unreadable(error) from None
+
+    def outlines_of(self, tids: Collection[str]) -> list[Decided]:
+        """The transactions with these tids, without their paths. No other is decoded."""
+        some = self.table.filter(pc.is_in(self.table["tid"], value_set=rows.texts(tids)))
+        return self._decode(self._rows_of(some), rows.together([]))
+
     @cached_property
     def _outlines(self) -> Sequence[Decided]:
         return self._decode(self._rows, rows.together([]))
@@ -111,9 +140,12 @@ class StoredCommits(CommitsInParts):
     @cached_property
     def _rows(self) -> Sequence[rows.CommitRow]:
         """The rows of the transactions. They are decoded once, since each slice has most transactions."""
+        return self._rows_of(self.table)
+
+    def _rows_of(self, table: pa.Table) -> Sequence[rows.CommitRow]:
         try:
             with collector_paused():
-                return rows.commit_rows(self.table)
+                return rows.commit_rows(table)
         except (ValueError, CorruptMarkerError) as error:
             raise self.reader.unreadable(error) from None
 
@@ -138,11 +170,11 @@ class StoredCommits(CommitsInParts):
         wanted = {tid: self.firsts[tid] or 0 for tid in tids if tid in self.tids}
         return self._decode([it for it in self._rows if it.tid in wanted], self.files.of_transactions(wanted))
 
-    def change_files(self) -> Mapping[str, int]:
+    def change_files(self, tids: Collection[str]) -> Mapping[str, int]:
         recorded = {
             tid: 0
             for tid, it in zip(*map(rows.listed, (self.table["tid"], self.table["has_whole"])), strict=True)
-            if it
+            if it and tid in tids
         }
         for table in self.files.since(self.first_of(recorded)).tables() if recorded else ():
             changes = table.filter(pc.and_(pc.is_valid(table["added"]), pc.is_valid(table["removed"])))

@@ -27,7 +27,7 @@ from dbio_commit.protocol.parts import PartKind
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 
 _TEXTS: Any = pa.dictionary(pa.int32(), pa.string())
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 FILES = pa.schema(
     [
@@ -230,13 +230,13 @@ def moved_commits(commits: pa.Table, moved: Mapping[str, Key], number: int) -> p
     found = []
     for row in commits.filter(pc.is_in(commits["tid"], value_set=pa.array([*moved], pa.string()))).to_pylist():
         key = moved[row["tid"]]
-        found.append({**row, "at": _EPOCH + timedelta(microseconds=key.at), "rank": key.rank, "number": number})
+        found.append({**row, "at": EPOCH + timedelta(microseconds=key.at), "rank": key.rank, "number": number})
     return pa.Table.from_pylist(found, COMMITS)
 
 
 def forgotten_commits(tids: Iterable[str], number: int) -> pa.Table:
     """The rows that leave out transactions from the checkpoint with this number on."""
-    nothing = {"modified": _EPOCH, "at": _EPOCH, "rank": 0, "number": number, "first": number, "forgotten": True}
+    nothing = {"modified": EPOCH, "at": EPOCH, "rank": 0, "number": number, "first": number, "forgotten": True}
     return pa.Table.from_pylist([{"tid": tid, **nothing} for tid in tids], COMMITS)
 
 
@@ -254,7 +254,7 @@ def _commit_row(commit: Decided, key: Key, counts: Counts) -> dict[str, Any]:
     return {
         "tid": commit.tid,
         "modified": commit.modified,
-        "at": _EPOCH + timedelta(microseconds=key.at),
+        "at": EPOCH + timedelta(microseconds=key.at),
         "rank": key.rank,
         "forgotten": False,
         "info": info_text(commit),
@@ -651,7 +651,7 @@ def commit_rows(commits: pa.Table) -> list[CommitRow]:
         found.append(
             CommitRow(
                 tid=row["tid"],
-                modified=_EPOCH + timedelta(microseconds=row["modified"]),
+                modified=EPOCH + timedelta(microseconds=row["modified"]),
                 info=info,
                 added=row["added"],
                 removed=row["removed"],

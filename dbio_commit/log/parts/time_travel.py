@@ -72,8 +72,8 @@ class PastCommits(CommitsInParts):
     def whole(self, tids: Collection[str]) -> list[Decided]:
         return self._stored.whole([tid for tid in tids if tid in self._counted])
 
-    def change_files(self) -> Mapping[str, int]:
-        return self._stored.change_files()
+    def change_files(self, tids: Collection[str]) -> Mapping[str, int]:
+        return self._stored.change_files(tids)
 
     def slices(self, news: Sequence[Decided]) -> Iterator[list[Decided]]:
         return map(self._of, self._stored.slices(news))

@@ -108,7 +108,7 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
     for _ in range(_ATTEMPTS):
         is_settled = is_last and not listing.is_unfinished  # else another publisher may still write older manifests
         live.refuse_unread()
-        if is_settled and _read(store, listing.manifests) == manifests(live, root):
+        if is_settled and _has_all(store, listing.manifests, manifests(live, root)):
             return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
         if not listing.last:
             store.put_if_absent(claim_path(1), b"")  # stays until this publisher has finished, as the claim before does
@@ -157,6 +157,13 @@ def forget(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> S
         found += store.list_directory(directory).directories
     store.remove_directories(found[1:])
     return ()
+
+
+def _has_all(store: Store, found: Mapping[str, Entry], wanted: Mapping[str, bytes]) -> bool:
+    """Whether the manifests are these. Mostly their sizes show that they are not. Raises as `_read`."""
+    refuse_large(found.values(), where=store.url_of(DIRECTORY), most=MOST_BYTES)
+    is_alike = {path: it.size for path, it in found.items()} == {path: len(body) for path, body in wanted.items()}
+    return is_alike and _read(store, found) == wanted
 
 
 def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:

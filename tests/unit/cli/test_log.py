@@ -131,6 +131,18 @@ def test_the_commits_are_chosen_by_number_time_application_and_operation(table: 
     assert dbio("log", table.url, "--since", "yesterday").exit_code == 2
 
 
+def test_the_first_lines_alone_are_those_of_the_whole_log(table: Table, tids: list[str]) -> None:
+    for _ in range(2):
+        table.checkpoint()
+        whole = lines(dbio("log", table.url).stdout)
+        assert [lines(dbio("log", table.url, "-n", str(count)).stdout) for count in (1, 3, 9)] == [
+            whole[:1], whole[:3], whole
+        ]  # fmt: skip
+        append(table, {"1": 10})
+    assert dbio_json("log", table.url, "-n", "2")["commits"] == dbio_json("log", table.url)["commits"][:2]
+    assert dbio("log", f"{table.url}/day=1", "-n", "1").exit_code == dbio("log", f"{table.url}/day=1").exit_code != 0
+
+
 def test_what_json_and_the_repr_say_is_what_the_text_says(table: Table, tids: list[str]) -> None:
     newest = table.history()[0]
     assert dbio_json("log", table.url, "-n", "1")["commits"][0]["kind"] == "restore"

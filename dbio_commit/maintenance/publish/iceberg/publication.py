@@ -246,10 +246,7 @@ class _Next:
         finally:
             if is_useless:
                 sink.discard()
-        if number is None:
-            return None
-        self._point_to(number)
-        return self._report(number, change)
+        return None if number is None else self._report(number, change)
 
     @property
     def _mapping(self) -> str | None:
@@ -361,7 +358,13 @@ class _Next:
             if not self._store.put_if_absent(path, body) and not is_there(self._store, path, body):
                 remember(self._store, 0, b"")
                 return None
-        withdraw_if_dropped(self._store, self._live, {path: body})
+        try:
+            self._store.together(
+                partial(withdraw_if_dropped, self._store, self._live, {path: body}), partial(self._point_to, number)
+            )
+        except CommitConflictError:  # the hint may be that of another table now
+            self._mend_hint(number)
+            raise
         remember(self._store, number, body)
         return number
 
@@ -372,6 +375,13 @@ class _Next:
         self._store.replace(HINT, str(number).encode())
         if self._clock.monotonic() - begun > _SLOW_S and (last := list_anew(self._store).last) > number:
             self._store.replace(HINT, str(last).encode())
+
+    def _mend_hint(self, number: int) -> None:
+        """Points to the last version that is left after this one was withdrawn. If there is none, no hint stays."""
+        if last := list_anew(self._store).last:
+            self._store.replace(HINT, str(last).encode())
+        else:
+            self._store.delete_same(HINT, str(number).encode())
 
     def _confirm(self) -> Published | None:
         """The report if nothing is new. None if there is a higher version by now. Corrects the hint."""

@@ -693,3 +693,18 @@ def test_a_form_that_only_later_versions_know_keeps_no_other_back(
     commit(table)
     table.set({"publish": "iceberg,delta"})
     assert shown(memory_of(table), Format.DELTA) == live(table)
+
+
+def test_manifests_whose_sizes_show_that_they_are_old_are_not_read_before_the_claim() -> None:
+    table = new_table()
+    commit(table)
+    table.publish("symlink")
+    commit(table)
+    with calls_to(memory_of(table)) as calls:
+        table.publish("symlink")
+    own = [operation for operation, path in calls if path.startswith(DIRECTORIES[Format.SYMLINK])]
+    assert own.index("put_if_absent") < own.index("get")
+    with calls_to(memory_of(table)) as calls:
+        table.publish("symlink")
+    own = [operation for operation, path in calls if path.startswith(DIRECTORIES[Format.SYMLINK])]
+    assert "put_if_absent" not in own

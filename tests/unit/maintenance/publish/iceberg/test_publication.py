@@ -12,18 +12,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.base.errors import InvalidInputError, MissingPackageError, StoreError, UnsupportedTableError
+from dbio_commit.base.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    MissingPackageError,
+    StoreError,
+    UnsupportedTableError,
+)
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.maintenance.publish.iceberg import publication as iceberg_module
 from dbio_commit.maintenance.publish.iceberg import schema as schema_module
 from dbio_commit.maintenance.publish.iceberg import writing
 from dbio_commit.protocol.field_ids import field_id
 from dbio_commit.protocol.markers.files import Bounds
+from dbio_commit.store.many import ManyCalls
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests import iceberg_reader
 from tests.builders import columns
-from tests.faults import calls_to, fail_with, heal, unwatched
+from tests.faults import calls_to, fail_with, heal, once, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
 
@@ -309,6 +316,32 @@ def test_a_publisher_that_was_slow_to_point_does_not_leave_the_hint_behind(table
     table.publish("iceberg")
     assert iceberg_reader.numbers(store) == [1, 2]
     assert iceberg_reader.hinted(store) == 2
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_version_that_is_withdrawn_leaves_no_hint_to_it(
+    again: bool, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = memory_of(table)
+    monkeypatch.setattr(MemoryStore, "in_parallel", staticmethod(ManyCalls.in_parallel))  # as in an object store
+    for _ in range(2):
+        commit(table)
+        table.publish("iceberg")
+    commit(table)
+
+    def replace_table() -> None:
+        table.drop(everything=True)
+        if again:
+            forget()
+            commit(table)
+            table.publish("iceberg")
+
+    store.before = once("put_if_absent", "*/v3.metadata.json", replace_table)
+    with pytest.raises(CommitConflictError, match="dropped"):
+        table.publish("iceberg")
+    assert iceberg_reader.numbers(store) == ([1] if again else [])
+    hint = f"{DIRECTORY}/version-hint.text"
+    assert iceberg_reader.hinted(store) == 1 if again else hint not in store.objects
 
 
 def foreign(store: MemoryStore, **changes: Any) -> None:
