@@ -171,7 +171,7 @@ class World:
         self._actors[actor.body] = actor
         return actor
 
-    def run(self, *, max_steps: int = 10_000) -> None:
+    def run(self, *, max_steps: int = 20_000) -> None:
         """Until all actors are done. Raises what an actor raised, and Violation."""
         max_steps += self.steps
         try:
