@@ -1,12 +1,13 @@
 """Chooses partitions of a table, by their values or by a condition, for operations on whole partitions. Pure."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import require
 from dbio_commit.protocol.names import Partition, format_partition, parse_partition
-from dbio_commit.protocol.partition_values import Given, spell
+from dbio_commit.protocol.partition_values import Given, read, spell
 from dbio_commit.protocol.partitions import partition_types
 from dbio_commit.protocol.settings import Layout
 
@@ -19,8 +20,9 @@ def by_values(
 ) -> Chooses:
     """The partitions with these values; values for some of the partition columns choose all partitions that have them.
 
-    A text is the one in the directory's name, whatever the column's type. Raises InvalidInputError if there is no such
-    partition column, or for a value that is not of the column's type.
+    A text is one as in a directory's name. All directories are chosen whose texts stand for the same value, such as
+    month=01 and month=1 for a number. Raises InvalidInputError if there is no such partition column, or for a value
+    that is not of the column's type.
     """
     own = {column.lower(): column for column in layout}
     if not values or not {name.lower() for name in values} <= own.keys():
@@ -36,7 +38,21 @@ def by_values(
             wanted[column] = value if is_text else spell(value, types.get(column))
         except ValueError as error:
             raise InvalidInputError(f"partition column {column!r} of {where}: {error}") from None
-    return lambda partition: all(partition.get(column) == text for column, text in wanted.items())
+    values_of = {column: _meaning(text, types.get(column)) for column, text in wanted.items()}
+
+    def chooses(partition: Partition) -> bool:
+        found = ((partition.get(column), types.get(column), value) for column, value in values_of.items())
+        return all(_meaning(text, kind) == value for text, kind, value in found)
+
+    return chooses
+
+
+def _meaning(text: str | None, kind: str | None) -> tuple[str, Any]:
+    """The value that the text of a directory's name stands for; the text itself, if it is no value of the type."""
+    if text is not None and kind is not None:
+        with suppress(ValueError):
+            return "value", read(text, kind)
+    return "text", text
 
 
 def by_condition(

@@ -185,3 +185,31 @@ def test_a_table_that_was_partitioned_otherwise_is_restored_whole_only(table: Ta
         transaction.commit(columns(id="long", day="string"))
     with pytest.raises(InvalidInputError, match="restore the whole table"):
         table.restore(tid, partition={"day": "a"})
+
+
+def month(table: Table, operation: Any, kind: str, *texts: str) -> str:
+    with table.begin(operation, partition_by=["month"]) as transaction:
+        for text in texts:
+            stage(table, transaction, f"{operation} {text}".encode(), {"month": text})
+        if kind == "integer":
+            transaction.keep_partitions()
+        transaction.commit(columns(id="long", month=kind))
+    return transaction.tid
+
+
+@pytest.mark.parametrize("given", [1, "1", "01"])
+def test_directories_whose_texts_stand_for_one_value_are_one_partition(table: Table, given: object) -> None:
+    good = month(table, "append", "integer", "01", "02")
+    month(table, "overwrite_partitions", "integer", "1")
+    plan = table.plan_restore(good, partition={"month": given})
+    assert [[it.partition["month"] for it in files] for files in (plan.back, plan.goes)] == [["01"], ["1"]]
+    assert [it.tid for it in table.history(partition={"month": given})][-1] == good
+
+
+def test_a_partition_whose_text_is_no_value_of_the_column_s_type_of_now_does_not_come_back(table: Table) -> None:
+    good = month(table, "append", "string", "1", "x")
+    month(table, "overwrite", "integer", "1")
+    with pytest.raises(InvalidInputError, match=r"'month=x' of .* is integer now, and 'x' is no such value"):
+        table.restore(good, partition={"month": "x"})
+    table.restore(good, partition={"month": "1"})
+    assert contents(table) == [b"append 1"]
