@@ -108,6 +108,34 @@ def test_what_is_no_text_by_name_is_refused(said: Any) -> None:
         check_changes(said)
 
 
+KINDS = {"not_null": "true", "default": "1", "generated": "2", "statistics": "off"}
+
+
+@pytest.mark.parametrize(("kind", "text"), KINDS.items())
+def test_a_setting_of_a_column_is_one_setting_in_any_case(table: Table, kind: str, text: str) -> None:
+    write(table, schema=columns("id", "note"))
+    table.set({f"{kind}.note": text})
+    assert table.set({f"{kind}.NOTE": text}).settings == {f"{kind}.NOTE": text}
+    assert table.set({f"{kind}.Note": ""}).settings == {}
+    with pytest.raises(InvalidInputError, match=rf"'{kind}\.Note' and '{kind}\.note' are one setting"):
+        table.set({f"{kind}.Note": text, f"{kind}.note": ""})
+    assert table.set({"check.a": "id > 0", "check.A": "id > 1"}).settings == {"check.a": "id > 0", "check.A": "id > 1"}
+
+
+@pytest.mark.parametrize("text", ["3", ""])
+def test_a_change_replaces_all_spellings_of_a_setting_that_an_earlier_version_has_recorded(
+    table: Table, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    both = {"default.note": "1", "default.NOTE": "2"}
+    write(table, schema=columns("id", "note"))
+    with monkeypatch.context() as patch:
+        patch.setattr(settings, "_without_case", str)
+        table.set(both)
+    write(table)
+    assert table.set({"default.id": "7"}).settings == {**both, "default.id": "7"}
+    assert table.set({"default.note": text, "default.id": ""}).settings == ({"default.note": text} if text else {})
+
+
 TEXTS = st.sampled_from(["", "a", "b"])
 CHANGES = st.dictionaries(st.sampled_from("xyz"), TEXTS, max_size=3)
 TOLD = st.none() | st.dictionaries(st.sampled_from("xyz"), st.sampled_from("ab"), max_size=3)
