@@ -32,6 +32,9 @@ PUBLISH = "publish"
 CHANGE_DATA = "change_data"
 """Whether rewrites write change files."""
 
+CHANGE_TYPE = "_change_type"
+"""The column of change files, and of change feeds, that says how a row changed. Delta has the same name."""
+
 PROVENANCE = "provenance"
 """"off" if commits are not to record who made them. Without the setting, they do."""
 

@@ -565,6 +565,36 @@ def test_a_setting_that_each_writer_would_refuse_is_refused_when_it_is_set(
     table.set({"check.a": "ID > 0 OR note IS NULL OR true", "default.note": "NULL", "not_null.ID": "true"})
 
 
+def test_a_table_that_records_changes_has_no_column_of_the_name_that_change_files_use(
+    table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, schema=columns("id", "_Change_Type"))
+    before = dict(store.objects)
+    with pytest.raises(InvalidInputError, match=r"cannot have a column _change_type .*`dbio set \S+ change_data=`"):
+        table.set({"change_data": "true"})
+    assert store.objects == before
+    write(table, "overwrite", schema=columns("id"))
+    table.set({"change_data": "true"})
+    with pytest.raises(InvalidInputError, match="cannot have a column _change_type"):
+        write(table, schema=columns("id", "_change_type"))
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.commit.state_after.CHANGE_DATA", "")
+        write(table, schema=columns("id", "_change_type"))  # as an earlier version did
+    write(table, schema=columns("id", "_change_type", "note"))
+    table.set({"provenance": "off", "change_data": "true"})
+    assert table.set({"change_data": ""}).settings == {"provenance": "off"}
+
+
+def test_a_column_and_a_setting_that_exclude_each_other_are_refused_whichever_commits_later(
+    table: Table, store: MemoryStore
+) -> None:
+    write(table, schema=columns("id"))
+    store.before = once("put_if_absent", "_serial_*", lambda: write(table, schema=columns("id", "_change_type")))
+    with pytest.raises(InvalidInputError, match="cannot have a column _change_type"):
+        table.set({"change_data": "true"})
+    assert table.settings() == {}
+
+
 def test_a_setting_of_before_that_no_writer_takes_hinders_no_change_of_another_one(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
