@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dbio_commit import Table
 from dbio_commit.base.errors import (
     AccessDeniedError,
+    CommitConflictError,
     CorruptMarkerError,
     InvalidInputError,
     StoreError,
@@ -362,6 +363,23 @@ def test_a_change_whose_answer_was_lost_is_committed_once(table: Table, store: M
     store.after = fail_with(StoreError("lost"), "put_if_absent", "_committed_*")
     assert table.set(DELTA).settings == table.settings() == DELTA
     assert len(table.history()) == before + 1
+
+
+@pytest.mark.parametrize("changes", [{"not_null.a": "true"}, {"default.a": "2"}, {"check.b": ""}])
+def test_an_append_beside_a_change_of_constraints_conflicts_unless_it_has_looked_before(
+    table: Table, store: MemoryStore, changes: dict[str, str]
+) -> None:
+    write(table, schema=columns("a"))
+    table.set({"check.b": "a > 0", "default.a": "1"})
+    append, late = table.begin(), table.begin()
+    for one in (append, late):
+        stage(table, one)
+        one.vouch_for_rows()
+    store.before = once("put_if_absent", names.committed(append.tid), lambda: table.set(changes))
+    append.commit()
+    with pytest.raises(CommitConflictError, match=r"constraints of .* were changed"):
+        late.commit()
+    assert len(contents(table)) == 2
 
 
 # --- what it costs ------------------------------------------------------------------------------------------------
