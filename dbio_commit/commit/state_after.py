@@ -4,16 +4,17 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.base.texts import command
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.request import CommitRequest
 from dbio_commit.data.fitting import lost, misfit, respelled, without
-from dbio_commit.data.mapping import Schema
+from dbio_commit.data.mapping import Schema, field_names
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.schema import refuse_large
 from dbio_commit.protocol.partitions import find_problem, find_unread, partition_types
-from dbio_commit.protocol.settings import Layout, change
-from dbio_commit.protocol.state import Metadata
+from dbio_commit.protocol.settings import CHANGE_DATA, CHANGE_TYPE, Layout, Settings, change
+from dbio_commit.protocol.state import NO_METADATA, Metadata
 
 
 def metadata_after(request: CommitRequest, before: Metadata, turn: int, *, where: str) -> Metadata:
@@ -21,14 +22,35 @@ def metadata_after(request: CommitRequest, before: Metadata, turn: int, *, where
     none.
 
     Raises CommitConflictError if another commit has changed what the transaction depends on since it began,
-    InvalidInputError if new columns take too many bytes.
+    InvalidInputError if new columns take too many bytes, or if one has a name that change files use.
     """
     _refuse_other_constraints(request, before, where=where)
     schema = _schema_after(request, before.schema, where=where)
     _refuse_misfit(request, schema, where=where)
     if schema != before.schema:
         refuse_large(schema)
-    return Metadata(schema, turn, change(before.settings, request.terms.sets))
+    settings = change(before.settings, request.terms.sets)
+    if before.schema or before.settings:  # a copy gives a new table what the original has
+        refuse_change_type(schema, settings, before=before, where=where)
+    return Metadata(schema, turn, settings)
+
+
+def refuse_change_type(
+    schema: Schema | None, settings: Settings | None, *, before: Metadata = NO_METADATA, where: str
+) -> None:
+    """Raises InvalidInputError if the table would record changes of rows (the setting `change_data`), and would have a
+    column of a name that change files use. A table with both, which an earlier version made, may keep them."""
+    if _has_change_type(schema, settings) and not _has_change_type(before.schema, before.settings):
+        raise InvalidInputError(
+            f"{where} cannot have a column {CHANGE_TYPE} and the setting {CHANGE_DATA}, because the files that record "
+            "changes have a column of this name; nothing was written: write the column by another name, or do without "
+            f"the setting (`{command('dbio', 'set', where, f'{CHANGE_DATA}=')}` removes it)"
+        )
+
+
+def _has_change_type(schema: Schema | None, settings: Settings | None) -> bool:
+    records_changes = (settings or {}).get(CHANGE_DATA) == "true"
+    return records_changes and schema is not None and CHANGE_TYPE in map(str.lower, field_names(schema))
 
 
 def _refuse_other_constraints(request: CommitRequest, current: Metadata, *, where: str) -> None:

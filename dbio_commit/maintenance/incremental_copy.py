@@ -231,8 +231,9 @@ def _shares(source: Store, now: Snapshot, had: Snapshot | None) -> Iterator[tupl
 def _changed_settings(now: Snapshot, had: Snapshot | None) -> Mapping[str, str]:
     """The changes that make the copy's settings those of the original. An empty text removes a setting."""
     ours, own = now.settings, had.settings if had else {}
-    changed = {name: ours.get(name, "") for name in {**own, **ours} if ours.get(name) != own.get(name)}
-    return {name: text for name, text in changed.items() if name != PARTITION_COLUMNS}
+    changes = {name: ours.get(name, "") for name in {**own, **ours} if name != PARTITION_COLUMNS}
+    # All or none: a change replaces other spellings of the setting, and earlier versions may have left several.
+    return changes if any(own.get(name, "") != text for name, text in changes.items()) else {}
 
 
 # --- the transaction ------------------------------------------------------------------------------------------------

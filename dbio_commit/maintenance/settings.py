@@ -8,6 +8,7 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
 from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.provenance import NO_NOTE, Note
+from dbio_commit.commit.state_after import refuse_change_type
 from dbio_commit.data.clustering import with_own_spelling
 from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol import names
@@ -52,6 +53,7 @@ def _refuse_unfit(sets: Settings, before: Metadata, *, where: str) -> None:
     columns, new = [field["name"] for field in before.schema["fields"]], {it: sql for it, sql in sets.items() if sql}
     if unknown := bare_columns(new) - {name.lower() for name in columns}:
         raise InvalidInputError(f"{where} has no column {min(unknown)!r:.100}, of which to write no statistics")
+    refuse_change_type(before.schema, change(before.settings, sets), before=before, where=where)
     Constraints.of(new).refuse_lost(columns, where=where)
     Constraints.of(change(before.settings, sets)).refuse_names(new, columns, where=where)
 

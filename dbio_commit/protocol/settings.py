@@ -32,6 +32,9 @@ PUBLISH = "publish"
 CHANGE_DATA = "change_data"
 """Whether rewrites write change files."""
 
+CHANGE_TYPE = "_change_type"
+"""The column of change files, and of change feeds, that says how a row changed. Delta has the same name."""
+
 PROVENANCE = "provenance"
 """"off" if commits are not to record who made them. Without the setting, they do."""
 
@@ -190,17 +193,34 @@ KINDS: Mapping[str, Callable[[str], str]] = {
 }
 """The same for each kind of setting of which a table may have several, such as `check.positive`."""
 
+_OF_COLUMNS = (NOT_NULL, GENERATED, DEFAULT, STATISTICS)
+"""The kinds whose names are columns, in any case. Names of checks differ by case: all of them are enforced."""
+
 
 def check_changes(changes: Mapping[str, str]) -> Settings:
     """The changes as markers record them. An empty text removes a setting, also one that only a later version knows.
 
-    Raises InvalidInputError for a setting that is not known, and for a text that it does not allow.
+    Raises InvalidInputError for a setting that is not known, for a text that it does not allow, and for two settings of
+    one column.
     """
     if not isinstance(changes, Mapping) or not all(isinstance(it, str) for both in changes.items() for it in both):
         raise InvalidInputError(
             f"{changes!r:.200} are not settings; give texts by name, such as {{'publish': 'delta'}}"
         )
+    found: dict[str, str] = {}
+    for name in changes:
+        if (other := found.setdefault(_without_case(name), name)) != name:
+            raise InvalidInputError(
+                f"{other!r:.200} and {name!r:.200} are one setting, because case makes no difference in names of "
+                "columns; nothing was changed: give one of them"
+            )
     return {name: _check_change(name, text) for name, text in changes.items()}
+
+
+def _without_case(name: str) -> str:
+    """The name, with the column that it may end with in lower case: the same text for the same setting."""
+    kind, dot, column = name.partition(".")
+    return f"{kind}{dot}{column.lower()}" if kind in _OF_COLUMNS else name
 
 
 def _check_change(name: str, text: str) -> str:
@@ -225,8 +245,13 @@ def _check_change(name: str, text: str) -> str:
 
 
 def change(before: Settings | None, changes: Settings) -> Settings | None:
-    """The settings after the changes; None for a table that has none and had none: then markers do not record any."""
-    after = {name: text for name, text in {**(before or {}), **changes}.items() if text}
+    """The settings after the changes; None for a table that has none and had none: then markers do not record any.
+
+    A change of a column's setting replaces that setting in every case in which the table spells it.
+    """
+    changed = {_without_case(name) for name in changes}
+    kept = {it: text for it, text in (before or {}).items() if it in changes or _without_case(it) not in changed}
+    after = {name: text for name, text in {**kept, **changes}.items() if text}
     return after if after or before is not None else None
 
 

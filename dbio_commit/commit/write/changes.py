@@ -10,12 +10,10 @@ from dbio_commit.commit.write.files import FilesSpec
 from dbio_commit.commit.write.spill import Spill, Waiting
 from dbio_commit.data.constants import scalar
 from dbio_commit.data.parquet import ROW_METADATA
-
-CHANGE_TYPE = "_change_type"
-"""The column of change files, and of change feeds, that says how a row changed. Delta has the same name."""
+from dbio_commit.protocol.settings import CHANGE_TYPE
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
-"""The values of that column. Delta has the same values."""
+"""The values of CHANGE_TYPE. Delta has the same values."""
 
 _Spec = TypeVar("_Spec", bound=FilesSpec)
 

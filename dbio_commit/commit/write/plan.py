@@ -13,6 +13,7 @@ from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.root import Target
+from dbio_commit.commit.state_after import refuse_change_type
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.data import mapping as rules
@@ -180,6 +181,7 @@ def plan_write(
     rules.check_writable(mapping.schema, columns)
     constraints.refuse_lost(rules.field_names(mapping.schema), where=url)
     sets = with_own_spelling(sets, target.metadata.settings, mapping.schema, mapping.partition_columns, where=url)
+    refuse_change_type(mapping.schema, change(target.metadata.settings, sets), before=target.metadata, where=url)
     if not target.records_columns:
         _refuse_timestamps(mapping.schema, columns, url)
     if context.limits:

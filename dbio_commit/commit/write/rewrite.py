@@ -18,7 +18,8 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.write.changes import CHANGE_TYPE, DELETE, INSERT, ChangedRows, of_changes
+from dbio_commit.commit.state_after import refuse_change_type
+from dbio_commit.commit.write.changes import DELETE, INSERT, ChangedRows, of_changes
 from dbio_commit.commit.write.options import WriteOptions, with_retries
 from dbio_commit.commit.write.parallel import write_rows
 from dbio_commit.commit.write.plan import WritePlan, plan_write, refuse_directory, refuse_other_columns
@@ -29,7 +30,6 @@ from dbio_commit.data.conditions.terms import Where, read_condition
 from dbio_commit.data.conditions.tree import ALWAYS, Condition
 from dbio_commit.data.footers import has_old_calendar
 from dbio_commit.data.frames import Frame, fitted
-from dbio_commit.data.mapping import field_names
 from dbio_commit.data.row_checks import RowChecks
 from dbio_commit.data.rows import (
     WHOLE_BYTES,
@@ -103,11 +103,7 @@ class Rewrite:
         """The rewrite of this plan, which was made with the new rows' columns. Raises InvalidInputError,
         CommitConflictError."""
         refuse_directory(plan.target.scope, plan.context.url)
-        if plan.records_changes and CHANGE_TYPE in map(str.lower, field_names(plan.mapping.schema)):
-            raise InvalidInputError(
-                f"{plan.context.url} has a column {CHANGE_TYPE}, a name that dbio uses itself in a rewrite; rename the "
-                "column"
-            )
+        refuse_change_type(plan.mapping.schema, plan.target.metadata.settings, where=plan.context.url)
         if snapshot is not None:
             refuse_other_columns(plan, snapshot)
         return cls(plan=plan, snapshot=snapshot)

@@ -13,7 +13,7 @@ from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.maintenance.settings import change_comments
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.settings import CHECK, DEFAULT, NOT_NULL, Settings, check_changes
+from dbio_commit.protocol.settings import CHECK, Settings, check_changes
 from dbio_commit.spark.committer.writes import note_of
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.states import NO_READS, Reads
@@ -149,15 +149,14 @@ def new_checks(known: Settings, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _changes(known: Settings, given: Mapping[str, str]) -> dict[str, str]:
-    """The changes, with names as they were set: those of columns and checks are compared without regard to case.
+    """The changes, with the names of checks as they were set: SQL compares them without regard to case.
 
     Raises InvalidInputError if a constraint is to be removed that is not there.
     """
-    spelled = {name.lower(): name for name in known}
+    spelled = {name.lower(): name for name in known if name.startswith(f"{CHECK}.") and name not in given}
     found = {}
     for name, text in given.items():
-        is_named = name.partition(".")[0] in (NOT_NULL, DEFAULT, CHECK)
-        own = spelled.get(name.lower(), name) if is_named else name
+        own = name if name in known else spelled.get(name.lower(), name)
         if text == _REQUIRED and own not in known:
             raise InvalidInputError(
                 f"the table has no constraint {name.partition('.')[2]!r:.100}; SHOW TBLPROPERTIES lists them"

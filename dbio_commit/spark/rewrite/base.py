@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.isolation import Read, only_appends
 from dbio_commit.commit.options import CommitOptions
-from dbio_commit.commit.write.changes import CHANGE_TYPE
+from dbio_commit.commit.state_after import refuse_change_type
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.commit.write.plan import refuse_directory, refuse_other_columns
 from dbio_commit.log.snapshot import Snapshot
@@ -73,8 +73,8 @@ class Rewrite:
         """
         table = plan.table
         refuse_directory(plan.target.scope, table.url)
-        added = (CHANGE_TYPE,) if plan.records_changes else ()
-        if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.schema.fieldNames()):
+        refuse_change_type(plan.schema.jsonValue(), plan.target.metadata.settings, where=table.url)
+        if clash := set(RESERVED).intersection(name.lower() for name in plan.schema.fieldNames()):
             raise InvalidInputError(
                 f"{table.url} has a column {min(clash)}, a name that dbio uses itself in a rewrite; rename the column"
             )

@@ -13,12 +13,13 @@ from pyspark.sql import functions as f
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.commit.transaction import Transaction
-from dbio_commit.commit.write.changes import CHANGE_TYPE, of_changes
+from dbio_commit.commit.write.changes import of_changes
 from dbio_commit.commit.write.spill import Spill, Waiting
 from dbio_commit.data import arrow
 from dbio_commit.data.examples import as_python, describe, shown
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints, violated
+from dbio_commit.protocol.settings import CHANGE_TYPE
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.session.schema import quoted

@@ -644,6 +644,17 @@ def test_a_copy_of_an_earlier_state_is_another_table_with_its_rows_columns_and_s
     assert (contents(now), now.settings()) == (contents(table), {"publish": "delta"})
 
 
+def test_what_an_earlier_version_let_a_table_have_is_copied(
+    table: Table, clock: ManualClock, target: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.commit.state_after.CHANGE_DATA", "")
+        write(table, schema=columns("_change_type"))
+        table.set({"change_data": "true"})
+    copy_state(table.store, target.store, clock, table.history()[0].tid)
+    assert (target.settings(), target.snapshot().schema) == (table.settings(), table.snapshot().schema)
+
+
 def test_a_copy_of_an_earlier_state_has_its_columns_and_partitions(clock: ManualClock, target: Table) -> None:
     table = Table.over(MemoryStore(clock), clock)
     write_days(table, d1=b"1", d2=b"2")

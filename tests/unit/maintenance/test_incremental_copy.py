@@ -21,7 +21,7 @@ from dbio_commit.feed.position import Position
 from dbio_commit.maintenance.copy import CopyReport, copy_table
 from dbio_commit.maintenance.incremental_copy import update_copy
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
-from dbio_commit.protocol import names
+from dbio_commit.protocol import names, settings
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
@@ -109,6 +109,21 @@ def test_columns_settings_and_partition_columns_follow(table: Table, clock: Manu
     table.set({"check.positive": ""})
     assert update(table, target).copied_files == 0
     assert is_copy(table, target)
+
+
+def test_both_spellings_of_a_setting_that_an_earlier_version_has_recorded_follow(
+    table: Table, target: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, schema=columns("a"))
+    for changes in ({"default.a": "1"}, {"default.A": "2"}):
+        with monkeypatch.context() as patch:
+            patch.setattr(settings, "_without_case", str)
+            table.set(changes)
+        update(table, target)
+        assert is_copy(table, target)
+    table.set({"default.A": "3"})
+    update(table, target)
+    assert target.settings() == {"default.A": "3"}
 
 
 def test_a_copy_follows_through_restores_compactions_and_vacuums(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dbio_commit import Table
 from dbio_commit.base.errors import (
     AccessDeniedError,
+    CommitConflictError,
     CorruptMarkerError,
     InvalidInputError,
     StoreError,
@@ -106,6 +107,34 @@ def test_a_setting_that_is_not_known_is_refused_with_those_that_are_and_can_be_r
 def test_what_is_no_text_by_name_is_refused(said: Any) -> None:
     with pytest.raises(InvalidInputError, match="are not settings; give texts by name"):
         check_changes(said)
+
+
+KINDS = {"not_null": "true", "default": "1", "generated": "2", "statistics": "off"}
+
+
+@pytest.mark.parametrize(("kind", "text"), KINDS.items())
+def test_a_setting_of_a_column_is_one_setting_in_any_case(table: Table, kind: str, text: str) -> None:
+    write(table, schema=columns("id", "note"))
+    table.set({f"{kind}.note": text})
+    assert table.set({f"{kind}.NOTE": text}).settings == {f"{kind}.NOTE": text}
+    assert table.set({f"{kind}.Note": ""}).settings == {}
+    with pytest.raises(InvalidInputError, match=rf"'{kind}\.Note' and '{kind}\.note' are one setting"):
+        table.set({f"{kind}.Note": text, f"{kind}.note": ""})
+    assert table.set({"check.a": "id > 0", "check.A": "id > 1"}).settings == {"check.a": "id > 0", "check.A": "id > 1"}
+
+
+@pytest.mark.parametrize("text", ["3", ""])
+def test_a_change_replaces_all_spellings_of_a_setting_that_an_earlier_version_has_recorded(
+    table: Table, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    both = {"default.note": "1", "default.NOTE": "2"}
+    write(table, schema=columns("id", "note"))
+    with monkeypatch.context() as patch:
+        patch.setattr(settings, "_without_case", str)
+        table.set(both)
+    write(table)
+    assert table.set({"default.id": "7"}).settings == {**both, "default.id": "7"}
+    assert table.set({"default.note": text, "default.id": ""}).settings == ({"default.note": text} if text else {})
 
 
 TEXTS = st.sampled_from(["", "a", "b"])
@@ -336,6 +365,23 @@ def test_a_change_whose_answer_was_lost_is_committed_once(table: Table, store: M
     assert len(table.history()) == before + 1
 
 
+@pytest.mark.parametrize("changes", [{"not_null.a": "true"}, {"default.a": "2"}, {"check.b": ""}])
+def test_an_append_beside_a_change_of_constraints_conflicts_unless_it_has_looked_before(
+    table: Table, store: MemoryStore, changes: dict[str, str]
+) -> None:
+    write(table, schema=columns("a"))
+    table.set({"check.b": "a > 0", "default.a": "1"})
+    append, late = table.begin(), table.begin()
+    for one in (append, late):
+        stage(table, one)
+        one.vouch_for_rows()
+    store.before = once("put_if_absent", names.committed(append.tid), lambda: table.set(changes))
+    append.commit()
+    with pytest.raises(CommitConflictError, match=r"constraints of .* were changed"):
+        late.commit()
+    assert len(contents(table)) == 2
+
+
 # --- what it costs ------------------------------------------------------------------------------------------------
 
 
@@ -535,6 +581,36 @@ def test_a_setting_that_each_writer_would_refuse_is_refused_when_it_is_set(
         table.set({"publish": "delta", **setting})
     assert store.objects == before
     table.set({"check.a": "ID > 0 OR note IS NULL OR true", "default.note": "NULL", "not_null.ID": "true"})
+
+
+def test_a_table_that_records_changes_has_no_column_of_the_name_that_change_files_use(
+    table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, schema=columns("id", "_Change_Type"))
+    before = dict(store.objects)
+    with pytest.raises(InvalidInputError, match=r"cannot have a column _change_type .*`dbio set \S+ change_data=`"):
+        table.set({"change_data": "true"})
+    assert store.objects == before
+    write(table, "overwrite", schema=columns("id"))
+    table.set({"change_data": "true"})
+    with pytest.raises(InvalidInputError, match="cannot have a column _change_type"):
+        write(table, schema=columns("id", "_change_type"))
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.commit.state_after.CHANGE_DATA", "")
+        write(table, schema=columns("id", "_change_type"))  # as an earlier version did
+    write(table, schema=columns("id", "_change_type", "note"))
+    table.set({"provenance": "off", "change_data": "true"})
+    assert table.set({"change_data": ""}).settings == {"provenance": "off"}
+
+
+def test_a_column_and_a_setting_that_exclude_each_other_are_refused_whichever_commits_later(
+    table: Table, store: MemoryStore
+) -> None:
+    write(table, schema=columns("id"))
+    store.before = once("put_if_absent", "_serial_*", lambda: write(table, schema=columns("id", "_change_type")))
+    with pytest.raises(InvalidInputError, match="cannot have a column _change_type"):
+        table.set({"change_data": "true"})
+    assert table.settings() == {}
 
 
 def test_a_setting_of_before_that_no_writer_takes_hinders_no_change_of_another_one(

@@ -434,6 +434,20 @@ def test_a_replacement_records_its_changes_and_takes_new_columns(table: dbio.Tab
     assert [(row[0], row[-1]) for row in rows_of(table)] == [(2, 5)]
 
 
+def test_a_write_may_not_add_a_column_of_the_name_that_change_files_use(table: dbio.Table) -> None:
+    table.write(numbers(1))
+    table.set({"change_data": "true"})
+    before = list(table.store.list_files())
+    taken = numbers(2).append_column("_change_type", pa.array(["x"]))
+    for mode in ("append", "overwrite"):
+        with pytest.raises(dbio.InvalidInputError, match="cannot have a column _change_type"):
+            table.write(taken, mode, merge_schema=True)
+    assert list(table.store.list_files()) == before
+    table.set({"change_data": ""})
+    table.write(taken, merge_schema=True)
+    table.update({"_change_type": "'y'"}, "id = 2")
+
+
 def test_spark_writers_word_for_the_mode_error_is_taken(table: dbio.Table) -> None:
     table.write(numbers(1), "errorifexists")
     with pytest.raises(dbio.TableExistsError):
