@@ -783,9 +783,9 @@ class Table:
         calls may write to the copy.
 
         After an interrupted call, the same call goes on with the files that were copied. Raises InvalidInputError if
-        this is no dbio table, or if the state is not known any more; TableExistsError, also for a table that is no
-        incremental copy of this one, or has commits of its own; HistoryLostError if vacuum deletes a file meanwhile;
-        CommitConflictError if another process writes to the copy; StoreError.
+        this is no dbio table, or if the state has no commit, or is not known any more; TableExistsError, also for a
+        table that is no incremental copy of this one, or has commits of its own; HistoryLostError if vacuum deletes a
+        file meanwhile; CommitConflictError if another process writes to the copy; StoreError.
 
             dbio.Table("s3://lake/events").copy("s3://backup/events", incremental=True)
         """
