@@ -256,9 +256,13 @@ class Table:
         return commits_in_partitions(snapshot, chooses)
 
     def trace(self, path: str) -> FileTrace:
-        """Which commits added and removed a data file, by its path relative to the root, or by its URL.
+        """Which commits added and removed a data file, by its path from the root, or by its URL in any spelling.
 
-        Raises InvalidInputError if no commit names it, and what `snapshot` raises.
+        The URL may be that of Spark's `input_file_name()`.
+
+        Raises InvalidInputError if no commit names it, also for a name without its directories, and what `snapshot`
+        raises. If no commit names it any more, and files of the commit that wrote it were deleted since, `added` and
+        `removed` are None: whether it was one of these files is not known.
         """
         self.refuse_partition()
         return trace_file(self.store, self.clock, path)
