@@ -86,7 +86,7 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     if as_of is not None:
         now = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, now, target)
-    refuse_before_first(now, as_of, why="a copy of that would lose all its rows; nothing was copied")
+    refuse_before_first(now, as_of, why="a copy of that would have no rows any more; nothing was copied")
     had = _find_copy(target, clock)
     app_id = f"{_APP}{now.table_id}"
     if had:
