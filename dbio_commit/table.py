@@ -256,9 +256,13 @@ class Table:
         return commits_in_partitions(snapshot, chooses)
 
     def trace(self, path: str) -> FileTrace:
-        """Which commits added and removed a data file, by its path relative to the root, or by its URL.
+        """Which commits added and removed a data file, by its path from the root, or by its URL in any spelling.
 
-        Raises InvalidInputError if no commit names it, and what `snapshot` raises.
+        The URL may be that of Spark's `input_file_name()`.
+
+        Raises InvalidInputError if no commit names it, also for a name without its directories, and what `snapshot`
+        raises. If no commit names it any more, and files of the commit that wrote it were deleted since, `added` and
+        `removed` are None: whether it was one of these files is not known.
         """
         self.refuse_partition()
         return trace_file(self.store, self.clock, path)
@@ -783,9 +787,9 @@ class Table:
         calls may write to the copy.
 
         After an interrupted call, the same call goes on with the files that were copied. Raises InvalidInputError if
-        this is no dbio table, or if the state is not known any more; TableExistsError, also for a table that is no
-        incremental copy of this one, or has commits of its own; HistoryLostError if vacuum deletes a file meanwhile;
-        CommitConflictError if another process writes to the copy; StoreError.
+        this is no dbio table, or if the state has no commit, or is not known any more; TableExistsError, also for a
+        table that is no incremental copy of this one, or has commits of its own; HistoryLostError if vacuum deletes a
+        file meanwhile; CommitConflictError if another process writes to the copy; StoreError.
 
             dbio.Table("s3://lake/events").copy("s3://backup/events", incremental=True)
         """

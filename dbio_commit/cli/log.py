@@ -120,7 +120,8 @@ def print_trace(trace: FileTrace, now: datetime) -> None:
     print_list(columns, commits)
     say("it is live" if trace.is_live else "it is not live")
     if trace.added is None:
-        say("the history does not remember which commit added it")
+        gone = f"; it may be a file of transaction {trace.writer} that was deleted" if trace.writer else ""
+        say(f"the history does not remember which commit added it{gone}")
 
 
 def trace_json(url: str, trace: FileTrace) -> dict[str, Any]:

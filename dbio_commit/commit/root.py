@@ -87,6 +87,9 @@ class Root(ABC):
         """Raises TransactionAbortedError if the transaction was aborted, so that its files in the directory may be
         deleted."""
 
+    def raise_if_gone(self, terms: Terms) -> None:  # noqa: B027  (the directory scope has no drop)
+        """Raises CommitConflictError if the table was dropped or moved, and its files with it."""
+
     @abstractmethod
     def commit(self, request: CommitRequest) -> Commit:
         """Decides the transaction. The result may be `skipped`, or the commit of another copy of the transaction.

@@ -182,6 +182,9 @@ class TableRoot(Root):
         with suppress(ObjectNotFoundError):
             read_own(self.store, names.committed(terms.tid), commit_id=terms.commit_id)
 
+    def raise_if_gone(self, terms: Terms) -> None:
+        self._look_at_descriptor(terms)
+
     def commit(self, request: CommitRequest) -> Commit:
         """Returns an earlier decision if there is one. Otherwise takes a turn if needed, and puts the commit marker."""
         app = request.terms.app

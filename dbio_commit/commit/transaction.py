@@ -427,6 +427,7 @@ class Transaction:
             found = self._look_at(new)
             if missing := [path for path, footer in zip(new, found, strict=True) if footer is None]:
                 self._root.raise_if_aborted(self.terms, names.split(missing[0])[0])
+                self._root.raise_if_gone(self.terms)
                 raise TransactionStateError(
                     f"{len(missing)} of the files that transaction {self.tid} took by new_file were not written, "
                     f"first {self._store.url_of(missing[0])}; write each one before commit"

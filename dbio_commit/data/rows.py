@@ -2,13 +2,14 @@
 
 import io
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dbio_commit.base.errors import InvalidInputError, StoreError
+from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.base.forks import ProcessLock
 from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import file_schema, refuse_variants, spark_schema
@@ -33,6 +34,19 @@ def open_file(store: Store, file: DataFile, *, whole_bytes: int = WHOLE_BYTES) -
     """
     small = 0 <= file.size <= whole_bytes
     return pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
+
+
+@contextmanager
+def naming_vacuum() -> Iterator[None]:
+    """Adds to an ObjectNotFoundError about a file of a snapshot why the file may be gone, and what to do."""
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise ObjectNotFoundError(
+            f"{error}; vacuum may have deleted the file since the snapshot was taken: take a new snapshot and read "
+            "again, and if reads take longer than vacuum's retention, make the retention longer. If a new snapshot "
+            "has the file, run `dbio check`"
+        ) from error
 
 
 def opened_ahead(

@@ -8,7 +8,7 @@ from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import read_markers
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
-from dbio_commit.protocol.as_of import committed_by
+from dbio_commit.protocol.as_of import before_first, committed_by
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Decided
 from dbio_commit.protocol.directory import (
@@ -49,7 +49,8 @@ class DirectoryLog:
         read = read_markers(store, committed, scope=self.scope)
         markers = read.only_valid(ignore_corrupt=ignore_corrupt)
         read.warn_of_unkept(store, self.scope)
-        commits = committed_by(_decided(directories, markers), as_of)
+        decided = _decided(directories, markers)
+        commits = committed_by(decided, as_of)
         counted = {commit.tid for commit in commits}
         files: list[DataFile] = []
         for directory in directories.values():
@@ -70,6 +71,7 @@ class DirectoryLog:
             partition_columns=names.common_partition_columns(written) or (),
             decided=tuple(commits),
             foreign=tuple(sorted({*other, *(entry.path for it in directories.values() for entry in it.foreign)})),
+            too_early=before_first(as_of, commits, decided),
             source=Source(store),
         )
 

@@ -16,13 +16,22 @@ from dbio_commit.store import Store
 
 
 def table_columns(store: Store, snapshot: Snapshot) -> Mapping[str, Any]:
-    """The columns as Spark's JSON. Raises InvalidInputError for an empty table that has no recorded columns, and as
+    """The columns as Spark's JSON. Raises `no_columns` for an empty table that has no recorded columns, and raises as
     `find_columns` does.
     """
     found = snapshot.schema or find_columns(store, snapshot)
     if found is None:
-        raise InvalidInputError(f"{snapshot.url} holds no files and no recorded columns: write to it first")
+        raise no_columns(snapshot)
     return found
+
+
+def no_columns(snapshot: Snapshot) -> InvalidInputError:
+    """The error for a read of an empty state that has no columns."""
+    if snapshot.too_early:
+        return InvalidInputError(f"{snapshot.url} {snapshot.too_early}: read it as of then or later")
+    return InvalidInputError(
+        f"{snapshot.url} holds no files and no recorded columns: write to the table first, or read a later state"
+    )
 
 
 def find_columns(store: Store, snapshot: Snapshot) -> Mapping[str, Any] | None:

@@ -114,7 +114,7 @@ def _source(name: str) -> Source:
         "outlines",
     ),
     *("origin", "past", "redated_until", "refuse_patterns", "rows_of", "slices", "source", "strange", "transactions"),
-    *("weigh", "whole"),
+    *("too_early", "weigh", "whole"),
 )
 @dataclass(frozen=True)
 class Snapshot:
@@ -163,6 +163,8 @@ class Snapshot:
     """The descriptor's partition columns, before any overwrite changed them."""
     strange: tuple[str, ...] = field(default=(), repr=False)
     """Paths of commit markers, checkpoints and purge records of another table, which say nothing of this one."""
+    too_early: str = field(default="", repr=False, compare=False)
+    """If it is as of a time before the first commit: these two times in words, as the end of a sentence."""
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -255,8 +257,8 @@ class Snapshot:
     def count(self, where: "Where | None" = None, *, time_zone: str | None = None) -> int:
         """How many rows there are, or how many of them fulfil the condition, as for `scan`.
 
-        Without a condition, this reads footers only of files whose writer did not record its number of rows. Raises
-        what `scan` and its methods raise.
+        Without a condition, this reads footers only of files whose writer did not record its number of rows. A state
+        before the first commit has 0 rows, but no columns to `scan`. Raises what `scan` and its methods raise.
         """
         return self.scan(None, where, time_zone=time_zone).count() if self.files else 0
 
@@ -275,9 +277,10 @@ class Snapshot:
         for times without a zone in the SQL.
 
         The rows are exactly those that Spark's WHERE keeps. A part of the SQL for which that is not certain without
-        Spark is refused. Files and row groups are left out by partitions and statistics. Raises InvalidInputError,
-        MissingPackageError without sqlglot if `where` is SQL. The methods of a scan raise ObjectNotFoundError if vacuum
-        has deleted a file since, StoreError, and InvalidInputError for a file that cannot be read.
+        Spark is refused. Files and row groups are left out by partitions and statistics. Raises InvalidInputError, also
+        for a state without columns, such as one before the first commit; MissingPackageError without sqlglot if `where`
+        is SQL. The methods of a scan raise ObjectNotFoundError if vacuum has deleted a file since, StoreError, and
+        InvalidInputError for a file that cannot be read.
         """
         from dbio_commit.log.frames.request import make_request
         from dbio_commit.log.frames.scan import Scan

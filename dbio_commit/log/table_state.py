@@ -10,7 +10,7 @@ from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.protocol import names
-from dbio_commit.protocol.as_of import committed_by, cut_at, in_order, not_known
+from dbio_commit.protocol.as_of import before_first, committed_by, cut_at, in_order, not_known
 from dbio_commit.protocol.checkpoint import CommitsInParts
 from dbio_commit.protocol.commits import AsOf, Decided
 from dbio_commit.protocol.history import History, HistoryInParts
@@ -50,7 +50,8 @@ def table_snapshot(
         _refuse_vacuumed(store, files, decided, as_of)
     files = files if unchecked else with_sizes(store, files)
     if as_of is not None:
-        return _snapshot(store, settled, files, layout, decided=tuple(commits), news=commits)
+        found = _snapshot(store, settled, files, layout, decided=tuple(commits), news=commits)
+        return replace(found, too_early=before_first(as_of, commits, decided))
     found = _snapshot(store, settled, files, layout, decided=tuple(commits), news=settled.news)
     return replace(found, checkpoint=checkpoint)
 
@@ -135,6 +136,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         _snapshot(store, settled, files, layout, decided=decided, news=own),
         outlines=counted,
         past=PastCommits(stored, tids),
+        too_early=before_first(as_of, counted, later),
     )
 
 

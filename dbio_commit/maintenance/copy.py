@@ -29,7 +29,7 @@ from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.copy_place import claim, clear, has_all, take_over
 from dbio_commit.maintenance.publish import context_of, try_to_publish
-from dbio_commit.maintenance.staged_copies import Copied, doubtful_among, stage_copies
+from dbio_commit.maintenance.staged_copies import Copied, doubtful_among, refuse_before_first, stage_copies
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import AsOf, recorded_files
@@ -159,12 +159,14 @@ def _reveal(target: Store, clock: Clock, tombstone: bytes, settings: Settings) -
 def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyReport:
     """Makes a new table of the rows, columns and settings of an earlier state, by one commit. It has its own id.
 
-    Raises as `copy_table`, and InvalidInputError for a state that is not known any more. A copy that was killed leaves
+    Raises as `copy_table`, and InvalidInputError for a state before the first commit, or one that is not known any
+    more. A copy that was killed leaves
     a table without commits, which `dbio drop` removes.
     """
     last_erasure = last_erasure_of(read_snapshot(source, clock))
     then = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, then, target)
+    refuse_before_first(then, as_of, why="a copy of that would have no rows; nothing was copied")
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
     settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}

@@ -32,7 +32,7 @@ from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.copy import CopyReport, refuse_copy_of_erased, refuse_source
 from dbio_commit.maintenance.publish import context_of
-from dbio_commit.maintenance.staged_copies import Copied, doubtful_among, stage_copies, suffix_of
+from dbio_commit.maintenance.staged_copies import Copied, doubtful_among, refuse_before_first, stage_copies, suffix_of
 from dbio_commit.maintenance.walk import groups_of, list_levels
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, recorded_files
@@ -76,7 +76,8 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     """Brings the copy to this state of the original by one commit; by none if nothing differs.
 
     At an empty place it makes the copy: a table with an id of its own. After an error, another call keeps the files
-    that were copied. Raises InvalidInputError if the original has no history, or if the state is not known any more;
+    that were copied. Raises InvalidInputError if the original has no history, or no commit as of `as_of`, or if the
+    state is not known any more;
     TableExistsError if the target is no such copy, or has commits of its own; HistoryLostError if vacuum deletes a file
     meanwhile; CommitConflictError if anything else is committed to the copy; StoreError.
     """
@@ -85,6 +86,7 @@ def update_copy(source: Store, target: Store, clock: Clock, as_of: AsOf = None) 
     if as_of is not None:
         now = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, now, target)
+    refuse_before_first(now, as_of, why="a copy of that would have no rows any more; nothing was copied")
     had = _find_copy(target, clock)
     app_id = f"{_APP}{now.table_id}"
     if had:

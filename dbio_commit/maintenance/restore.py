@@ -18,7 +18,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.chosen import Chooses, by_condition, by_values
 from dbio_commit.maintenance.diff import slices_of_both
 from dbio_commit.maintenance.publish import context_of
-from dbio_commit.maintenance.staged_copies import stage_copies
+from dbio_commit.maintenance.staged_copies import refuse_before_first, stage_copies
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
 from dbio_commit.protocol.markers.commit import Operation
@@ -78,11 +78,11 @@ def plan_restore(
             f"{store.url} has no {names.DESCRIPTOR}, so it cannot be restored; `dbio adopt` makes it a table"
         )
     then = read_snapshot(store, clock, as_of=as_of)
-    if not then.tids:
-        raise InvalidInputError(
-            f"{store.url} had no commit as of {as_of}, and restoring that would remove all rows; nothing was restored: "
-            "`dbio log` lists the states, and an overwrite without rows empties a table"
-        )
+    refuse_before_first(
+        then,
+        as_of,
+        why="restoring that would remove all rows, as an overwrite without rows does; nothing was restored",
+    )
     if not {*then.tids} <= {*now.tids}:  # a commit came in between
         now = read_snapshot(store, clock)
     if not {*then.tids} <= {*now.tids}:

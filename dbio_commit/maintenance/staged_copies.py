@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from dbio_commit.base.errors import HistoryLostError, ObjectNotFoundError, StoreError
+from dbio_commit.base.errors import HistoryLostError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.doubtful import doubtful_files
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
@@ -32,6 +33,15 @@ class Copied(NamedTuple):
 
     def plus(self, other: "Copied") -> "Copied":
         return Copied(self.files + other.files, self.size + other.size, self.resumed + other.resumed)
+
+
+def refuse_before_first(then: Snapshot, as_of: AsOf, *, why: str) -> None:
+    """Raises InvalidInputError if the state has no commit yet, so that a restore or a copy of it would lose all rows.
+
+    `why` says what it would do, and that nothing was done.
+    """
+    if as_of is not None and not then.tids:
+        raise InvalidInputError(f"{then.url} had no commit as of {as_of}, and {why}: `dbio log` lists the states")
 
 
 def stage_copies(

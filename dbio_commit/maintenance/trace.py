@@ -1,6 +1,7 @@
 """Finds the commits that touched a file, or some partitions: `Table.trace`, and `Table.history` of a partition."""
 
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import InvalidInputError
@@ -11,6 +12,7 @@ from dbio_commit.maintenance.chosen import Chooses
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, CommitList
 from dbio_commit.store import Store
+from dbio_commit.store.location import path_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -22,7 +24,8 @@ class FileTrace(Shown):
     writer: str | None
     """The tid in its name, which is that of the transaction that wrote it; None if its name has none."""
     added: Commit | None
-    """The commit that added it; None if no commit did, or if the history does not remember it."""
+    """The commit that added it; None if no commit did, or if the history does not remember it. Then `writer` may be a
+    commit that lacks paths of files that were deleted since."""
     removed: Commit | None
     """The commit that removed it; None if no commit did, or if the history does not remember it."""
     is_live: bool
@@ -31,32 +34,56 @@ class FileTrace(Shown):
 
 def trace_file(store: Store, clock: Clock, path: str) -> FileTrace:
     """See `Table.trace`. Reads only those parts of a large table that may have the file."""
-    prefix = f"{store.url.rstrip('/')}/"
-    within = path.removeprefix(prefix) if path.startswith(prefix) else path.removeprefix("./")
+    readings = [path_below(store.url, text) for text in (path, unquote(path))]  # Spark shows URLs escaped
+    within = list(dict.fromkeys(filter(None, readings)))
+    if not within:
+        raise InvalidInputError(f"this file does not lie in {store.url}: give its path from there, or its URL")
     snapshot = read_snapshot(store, clock)
-    some = snapshot.among({within})
-    added = removed = None
-    for commit in some.decided:
-        if commit.marker.is_abort:
-            continue
-        added = commit.tid if within in commit.marker.added else added
-        removed = removed or (commit.tid if within in commit.marker.removed else None)
-    is_live = any(file.path == within for file in some.files)
-    writer = names.parse_data_file(names.split(within)[1])
-    if added is None and removed is None and not is_live and writer not in snapshot.tids:
-        hint = f"; its name is that of a file of transaction {writer}, which is not committed" if writer else ""
-        raise InvalidInputError(
-            f"no commit of {store.url} that its history remembers names the file {within!r:.300}{hint}: `dbio files` "
-            "lists the live files"
-        )
-    tids = {added or writer, removed} - {None}
-    known = {commit.tid: commit for commit in snapshot.history() if commit.tid in tids}
+    some = snapshot.among(within)
+    for each in within:
+        added = removed = None
+        for commit in some.decided:
+            if not commit.marker.is_abort:
+                added = commit.tid if each in commit.marker.added else added
+                removed = removed or (commit.tid if each in commit.marker.removed else None)
+        is_live = any(file.path == each for file in some.files)
+        if added or removed or is_live:
+            break
+    else:
+        each = next((it for it in within if _may_be_forgotten(snapshot, it)), "")
+        if not each:
+            raise _unknown(snapshot, within[0])
+    known = {commit.tid: commit for commit in snapshot.history() if commit.tid in {added, removed}}
     return FileTrace(
-        path=within,
-        writer=writer,
-        added=known.get(added or writer or ""),
+        path=each,
+        writer=names.parse_data_file(names.split(each)[1]),
+        added=known.get(added or ""),
         removed=known.get(removed or ""),
         is_live=is_live,
+    )
+
+
+def _may_be_forgotten(snapshot: Snapshot, path: str) -> bool:
+    """Whether a commit may have added the file, by its name, and a checkpoint has forgotten paths of that commit."""
+    directory, name = names.split(path)
+    writer = names.parse_data_file(name)
+    if writer is None or writer not in snapshot.tids:
+        return False
+    in_layout = tuple(names.parse_partition(directory)) in snapshot.layouts
+    return in_layout and any(commit.forgotten.added for commit in snapshot.whole([writer]))
+
+
+def _unknown(snapshot: Snapshot, path: str) -> InvalidInputError:
+    """The error for a file that no commit names."""
+    writer = names.parse_data_file(names.split(path)[1])
+    hint = ""
+    if writer in snapshot.tids:
+        hint = f"; its name is that of a file of transaction {writer}, which committed without such a path"
+    elif writer:
+        hint = f"; its name is that of a file of transaction {writer}, which is not committed, or was forgotten"
+    return InvalidInputError(
+        f"no commit of {snapshot.url} that its history remembers names the file {path!r:.300}{hint}: give its path "
+        "from the root, with its directories, or its URL; `dbio files` lists the live files"
     )
 
 

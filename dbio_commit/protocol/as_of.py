@@ -235,6 +235,19 @@ def cut_at(
     return CommitsAsOf(ordered[:count], ordered[count:])
 
 
+def before_first(as_of: AsOf, counted: Iterable[Decided], known: Iterable[Decided]) -> str:
+    """The end of a sentence about a state without commits of a table that has some now; "" for another state.
+
+    `counted` are the transactions of the state, and `known` all that the log has.
+    """
+    if as_of is None or any(not commit.marker.is_abort for commit in counted):
+        return ""
+    first = next((commit for commit in in_order(known) if not commit.marker.is_abort), None)
+    if first is None:
+        return ""
+    return f"had no commit as of {as_of}; the first in its history is {first.tid}, of {first.modified.isoformat()}"
+
+
 def not_known(as_of: AsOf, known_since: datetime | None, *, is_erased: bool = False) -> InvalidInputError:
     """The error for a state whose files are forgotten; `is_erased` if that was done on purpose."""
     since = known_since.isoformat() if known_since else "the commits after it"

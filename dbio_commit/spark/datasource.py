@@ -28,6 +28,7 @@ from dbio_commit.commit.begin import check_app, has_committed
 from dbio_commit.commit.options import BEGIN_OPTIONS, CommitOptions, begin_options, note_options
 from dbio_commit.commit.write.options import flag_option, write_options
 from dbio_commit.feed.follow import Follower
+from dbio_commit.log.found_columns import no_columns
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import feed as streaming
@@ -114,10 +115,7 @@ class DbioDataSource(DataSource):
             else:
                 schema = self._columns()
         if schema is None:
-            raise InvalidInputError(
-                f"{self._table.url} holds no files and no recorded columns: write to the table first, "
-                "or read a later state"
-            )
+            raise no_columns(self._snapshot)
         return feeds.with_change_columns(schema, where=self._table.url) if self._reads_changes else schema
 
     def _columns(self) -> StructType | None:

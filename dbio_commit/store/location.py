@@ -149,6 +149,25 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     return _object_location(scheme, authority, _clean_key(key))
 
 
+def path_below(root: str, text: str) -> str | None:
+    """The path from the root of a table to the object that a path from there, or a URL in any spelling, names.
+
+    `root` is the URL of the root. None if the object does not lie below the root, or if the text is no URL.
+    """
+    if text.startswith(f"{root.rstrip('/')}/"):
+        return text[len(root.rstrip("/")) + 1 :]
+    if is_plain(text) and not text.startswith(("/", "~")):
+        return text.removeprefix("./")
+    try:
+        here, there = parse_location(root), parse_location(text)
+    except InvalidInputError:
+        return None
+    accounts = {(it.account, it.cloud) for it in (here, there) if it.account}  # az:// names none
+    is_near = (here.scheme, here.container) == (there.scheme, there.container) and len(accounts) < 2
+    prefix = f"{here.prefix.rstrip('/')}/" if here.prefix else ""
+    return there.prefix[len(prefix) :] if is_near and there.prefix.startswith(prefix) else None
+
+
 def _has_bytes(text: str, errors: str) -> bool:
     try:
         text.encode(errors=errors)

@@ -9,6 +9,7 @@ import pytest
 from dbio_commit.base.errors import InvalidInputError, MissingPackageError
 from dbio_commit.store import Location, open_store, parse_location
 from dbio_commit.store.fsspec_store import FsspecStore
+from dbio_commit.store.location import path_below
 
 HERE = os.getcwd()
 
@@ -227,3 +228,34 @@ def test_a_local_path_takes_no_options(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="secret_key") as refusal:
         open_store(parse_location(tmp_path), {"secret_key": "sEcReT"})
     assert "sEcReT" not in str(refusal.value)
+
+
+AZURE = "abfss://c@lake.dfs.core.windows.net/t"
+
+
+@pytest.mark.parametrize(
+    ("root", "text", "path"),
+    [
+        ("s3://b/t", "s3a://b/t/day=a/x", "day=a/x"),
+        ("s3://b/t", "S3://b//t/x", "x"),
+        ("s3://b", "s3n://b/x", "x"),
+        ("gs://b/t", "gcs://b/t/x", "x"),
+        ("az://c/t", f"{AZURE}/x", "x"),
+        (AZURE, "az://c/t/x", "x"),
+        (AZURE, "abfs://c@lake.blob.core.windows.net/t/x", "x"),
+        ("/t", "file:/t/x", "x"),
+        ("/t", "file:///t/x", "x"),
+        ("/", "/x", "x"),
+        ("/t", "./day=a/x", "day=a/x"),
+        ("s3://b/t", "day=a/x", "day=a/x"),
+        ("s3://b/t", "s3a://b/t2/x", None),
+        ("s3://b/t", "s3a://b/t", None),
+        ("s3://b/t", "s3a://other/t/x", None),
+        ("s3://b/t", "gs://b/t/x", None),
+        ("s3://b/t", "/t/x", None),
+        ("s3://b/t", "https://b/t/x", None),
+        (AZURE, "abfss://c@other.dfs.core.windows.net/t/x", None),
+    ],
+)
+def test_a_path_of_a_table_is_found_in_each_spelling_of_its_url(root: str, text: str, path: str | None) -> None:
+    assert path_below(root, text) == path

@@ -10,7 +10,7 @@ from dbio_commit.base.forks import ProcessLock
 from dbio_commit.data.alike import Match, match
 from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.data.conform import partition_value
-from dbio_commit.data.rows import open_end
+from dbio_commit.data.rows import naming_vacuum, open_end
 from dbio_commit.log.frames.request import Request
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
@@ -65,7 +65,8 @@ def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) 
             found = Match.CAST  # `open_end` looks at variants
         return MatchedFile(file, found, why, end if room.take(len(end.body)) else Tail(end.size, b""))
 
-    return store.ask_each(look, files)
+    with naming_vacuum():
+        return store.ask_each(look, files)
 
 
 class _Room:

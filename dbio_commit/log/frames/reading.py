@@ -22,7 +22,7 @@ from dbio_commit.data.columns import file_schema, own_name
 from dbio_commit.data.conditions.expressions import for_arrow
 from dbio_commit.data.conditions.pruning import column_types, facts_of_file
 from dbio_commit.data.conditions.tree import Condition
-from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_footer, open_parquet, read_rows
+from dbio_commit.data.rows import WHOLE_BYTES, naming_vacuum, open_file, open_footer, open_parquet, read_rows
 from dbio_commit.data.statistics import bounds_in_group, leaf_types
 from dbio_commit.log.frames import ahead
 from dbio_commit.log.frames.request import Request
@@ -59,7 +59,8 @@ def count(request: Request) -> int:
         return sum(batch.num_rows for batch in read_batches(asked, asked.files, asked.target))
     recorded = request.snapshot.rows_of(request.files)
     unknown = [file.path for file in request.files if recorded.get(file.path) is None]
-    read = request.store.ask_each(lambda path: open_footer(request.store, path).metadata.num_rows, unknown)
+    with naming_vacuum():
+        read = request.store.ask_each(lambda path: open_footer(request.store, path).metadata.num_rows, unknown)
     return sum(recorded.get(file.path) or 0 for file in request.files) + sum(read)
 
 
@@ -110,7 +111,7 @@ def _reader(
 
     def read(file: DataFile) -> Iterator[pa.RecordBatch]:
         where = store.url_of(file.path)
-        with open(file) as source:
+        with naming_vacuum(), open(file) as source:
             parquet = open_parquet(source, where)
             groups = _choose_groups(parquet, asked, types, partition=file.partition) if asked else None
             for batch in read_rows(parquet, target, partition=file.partition, where=where, groups=groups):

@@ -12,6 +12,7 @@ from dbio_commit.data import columns as kinds
 from dbio_commit.data.conditions.pruning import column_types, prune
 from dbio_commit.data.conditions.terms import Where, known_columns, listed, read_condition
 from dbio_commit.data.conditions.tree import Condition
+from dbio_commit.data.rows import naming_vacuum
 from dbio_commit.log.found_columns import table_columns
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
@@ -61,7 +62,8 @@ def make_request(
     """The request, checked. Raises InvalidInputError for a column that the table lacks, and for a condition that only
     Spark can evaluate for certain; MissingPackageError without sqlglot if the condition is SQL.
     """
-    known = table_columns(store, snapshot)
+    with naming_vacuum():
+        known = table_columns(store, snapshot)
     schema = kinds.arrow_schema(known, where=snapshot.url)
     wanted = list(schema.names) if columns is None else known_columns(columns, schema)
     if not wanted:

@@ -25,7 +25,8 @@ from pyspark.sql.types import StructType
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.data.arrow import fitted
-from dbio_commit.data.rows import open_file, open_parquet, read_rows
+from dbio_commit.data.rows import naming_vacuum, open_file, open_parquet, read_rows
+from dbio_commit.log.found_columns import no_columns
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.publish.sink_log import encode_list
@@ -207,9 +208,7 @@ cannot be read are an error, and old dates are read as by readers in Python."""
 
 def known_schema(schema: StructType | None, snapshot: Snapshot) -> StructType:
     if schema is None:
-        raise InvalidInputError(
-            f"{snapshot.url} holds no files and no recorded columns: write to the table first, or read a later state"
-        )
+        raise no_columns(snapshot)
     return schema
 
 
@@ -328,7 +327,7 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = No
     target = schemas.arrow_schema(spec.schema)
     variants = schemas.variants_of(spec.schema)
     for file in files:
-        with open_file(store, file) as source:
+        with naming_vacuum(), open_file(store, file) as source:
             where = store.url_of(file.path)
             batches = read_rows(open_parquet(source, where), target, partition=file.partition, where=where)
             for batch in look(file, batches) if look else batches:

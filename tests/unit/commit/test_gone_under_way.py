@@ -16,7 +16,7 @@ from dbio_commit.base.errors import CommitConflictError, CommitStateUnknownError
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.table import Table
-from dbio_commit.testing import MemoryStore
+from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import fail_with, heal, once
 from tests.writers import contents, stage, write
 
@@ -83,6 +83,21 @@ def test_a_commit_to_a_table_that_is_gone_fails_and_leaves_nothing_there(
         moved = Table(f"{root}-moved")
         assert len(moved.snapshot().files) == 1
         assert transaction.tid not in moved.snapshot().tids
+
+
+@pytest.mark.parametrize("table_is", ["dropped", "made anew"])
+def test_a_commit_of_a_written_file_to_a_dropped_table_is_a_conflict(
+    table: Table, clock: ManualClock, table_is: str
+) -> None:
+    write(table, bodies=[b"1"])
+    transaction = table.begin()
+    stage(table, transaction)
+    Table.over(table.store, clock).drop(everything=True)
+    if table_is == "made anew":
+        write(Table.over(table.store, clock), bodies=[b"2"])
+    with pytest.raises(CommitConflictError, match="was removed, or moved, since this transaction began"):
+        transaction.commit()
+    assert contents(table) == [b"2"] if table_is == "made anew" else table.store.list_log() == []
 
 
 @pytest.mark.parametrize("disturb", [move, remove, overwrite])

@@ -6,6 +6,7 @@ Rules: PROTOCOL.md 8.1.
 import gzip
 import json
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -336,6 +337,30 @@ def test_a_table_is_read_as_of_a_time_a_text_or_a_tid(descriptor: bool) -> None:
     assert world.seen(as_of=OLD - timedelta(microseconds=1)) == set()
     assert world.seen(as_of=(OLD + timedelta(hours=1)).isoformat()) == {data("2")}
     assert world.seen(as_of=NOW + timedelta(days=9)) == {data("2"), data("3")}
+
+
+@pytest.mark.parametrize("state_form", ["one body", "tiny parts"], indirect=True)
+def test_a_read_of_a_time_before_the_first_commit_names_the_time_and_the_first_commit(
+    table: Table, state_form: str
+) -> None:
+    before = "2020-01-01T00:00:00+00:00"
+    first = write_days(table, a=b"1")
+    table.checkpoint()
+    state = table.snapshot(before)
+    assert state.count() == 0
+    for ask in (state.to_arrow, state.to_pandas, state.to_batches):
+        with pytest.raises(
+            InvalidInputError,
+            match=rf"had no commit as of {re.escape(before)}; the first in its history is {first.tid}, of",
+        ):
+            ask()
+    assert table.snapshot(first.tid).too_early == table.snapshot().too_early == ""
+
+
+def test_a_read_of_a_directory_of_before_its_first_commit_names_that_commit() -> None:
+    world = three_commits(descriptor=False)
+    with pytest.raises(InvalidInputError, match=r"had no commit as of .*; the first in its history is 1, of"):
+        world.snapshot(as_of=OLD - timedelta(hours=1)).to_arrow()
 
 
 @pytest.mark.parametrize("descriptor", [True, False])

@@ -676,6 +676,15 @@ def test_a_state_is_copied_only_to_an_empty_place_and_only_if_it_is_known(
         copy_state(table.store, target.store, clock, days[0])
 
 
+def test_a_state_before_the_first_commit_is_not_copied(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    before = (clock.now() - timedelta(days=365)).isoformat()
+    with pytest.raises(InvalidInputError, match=r"had no commit as of .* nothing was copied: `dbio log`"):
+        copy_state(table.store, target.store, clock, before)
+    assert target.store.list_files() == []
+
+
 def test_a_file_of_another_size_than_recorded_ends_the_copy_of_a_state(
     table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
 ) -> None:

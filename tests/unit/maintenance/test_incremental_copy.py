@@ -161,6 +161,18 @@ def test_a_copy_can_be_brought_to_an_earlier_state(table: Table, clock: ManualCl
     assert contents(target) == [b"2"]
 
 
+def test_a_copy_keeps_its_rows_if_the_state_is_before_the_first_commit(
+    table: Table, clock: ManualClock, target: Table
+) -> None:
+    before = (clock.now() - DAY).isoformat()
+    write(table, bodies=[b"1"])
+    update(table, target)
+    clock.advance(DAY)
+    with pytest.raises(InvalidInputError, match=r"had no commit as of .* nothing was copied: `dbio log`"):
+        update(table, target, as_of=before)
+    assert contents(target) == [b"1"]
+
+
 def test_a_copy_keeps_the_states_that_it_had(table: Table, clock: ManualClock, target: Table) -> None:
     write(table, bodies=[b"1"])
     first = update(table, target)

@@ -189,15 +189,26 @@ def test_days_in_paths_on_a_disk_are_left_to_polars_if_it_finds_the_same(
     assert lazy.filter(pl.col("day") == days[0]).collect()["id"].to_list() == [0]
 
 
-def test_a_file_that_vacuum_has_deleted_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_vacuum_has_deleted_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     table = Table(tmp_path / "t")
     fill(table)
     snapshot = table.snapshot()
     lazy = snapshot.to_lazy()
     (tmp_path / "t" / snapshot.files[0].path).unlink()
-    for read in (snapshot.to_arrow, lambda: snapshot.to_batches().read_all(), snapshot.to_duckdb, snapshot.to_dataset):
-        with pytest.raises(ObjectNotFoundError):
+    reads: list[Callable[[], object]] = [
+        snapshot.to_arrow,
+        snapshot.to_pandas,
+        snapshot.to_polars,
+        snapshot.to_duckdb,
+        snapshot.to_dataset,
+        snapshot.to_lazy,
+        lambda: snapshot.to_batches().read_all(),
+        lambda: snapshot.count("id >= 0"),
+    ]
+    for read in reads:
+        with pytest.raises(ObjectNotFoundError, match=r"vacuum may have deleted .*: take a new snapshot") as error:
             read()
+        assert str(error.value).count("vacuum may") == 1
     with pytest.raises(Exception, match=r"no such object|does not exist|not found|No such file"):
         lazy.collect()
 
