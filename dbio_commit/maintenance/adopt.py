@@ -1,7 +1,7 @@
 """Turns a directory of plain Parquet files, or one that Databricks wrote (DBIO), into a dbio table: `Table.adopt`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
     CommitConflictError,
+    CorruptMarkerError,
     InvalidInputError,
     StoreError,
     TableExistsError,
@@ -72,11 +73,13 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     snapshot.refuse_patterns()
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
+    hidden = _hidden(store, snapshot, directories)
+    _refuse_names(store, [*(file.path for file in snapshot.files), *hidden])
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
     found = _look(store, snapshot, entries, progress) if looks else _Found()
     provenance = provenance_of(note, None)
-    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), found, at=at, provenance=provenance)
+    commit = _adoption(clock, snapshot, hidden, found, at=at, provenance=provenance)
     # The log as of that listing: if another process adopts at the same time, later commits must not count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
@@ -127,6 +130,23 @@ def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
             f"{len(pending)} transactions are pending in {store.url}, first {pending[0]}: the files that they "
             "write would be lost. Wait until they end, abort them with `dbio abort`, or run `dbio vacuum`, which "
             "aborts those that are pending for longer than its retention"
+        )
+
+
+def _refuse_names(store: Store, paths: Iterable[str]) -> None:
+    """Raises InvalidInputError for files whose paths no marker can hold."""
+    odd: list[str] = []
+    for path in sorted(paths):
+        try:
+            names.check_path(path, where="the adoption")
+        except CorruptMarkerError:
+            odd.append(f"{path[:300]!r}")
+    if odd:
+        raise InvalidInputError(
+            f"{store.url} cannot become a table because of the names of {len(odd)} files, and nothing has changed: "
+            f"{_some(odd)}. The path of a file in a table has no control character (such as a tab), no backslash and "
+            "nothing outside Unicode, and at most 4,096 characters. Rename these files or their directories, then "
+            "adopt the directory again"
         )
 
 
