@@ -21,10 +21,12 @@ from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
 from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
+from dbio_commit.commit.file_checks import columns_inside
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.data.fitting import Alike, respelled, unite, without
+from dbio_commit.data.footers import Footer
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.opening import outer_table, read_snapshot, refuse_inside
 from dbio_commit.log.schema_drift import look_at_all
@@ -203,7 +205,8 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     groups: dict[str, Alike] = {}
     wrong: list[str] = []
     before, group = None, Alike([], {})
-    for path, footer in look_at_all(store, newest_first, progress, total=len(newest_first)):
+    parts = snapshot.partition_columns
+    for path, footer in look_at_all(store, newest_first, progress, total=len(newest_first), bounds_of=parts):
         if footer is None:
             raise CommitConflictError(
                 f"{store.url_of(path)} was removed while {store.url} was adopted; nothing has changed: stop the "
@@ -211,9 +214,11 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
             )
         if refusal := footer.refusal(store.url_of(path)):
             wrong.append(refusal)
+        elif refusal := _contradiction(footer, parts, store.url):
+            wrong.append(refusal)
         elif footer.columns is not None:
             if footer.columns is not before:  # files that were recognized have the same object
-                before, inside = footer.columns, without(footer.columns, snapshot.partition_columns)
+                before, inside = footer.columns, without(footer.columns, parts)
                 group = groups.setdefault(json.dumps(inside), Alike([], inside))
             group.files.append(path)
         rows[path] = footer.rows
@@ -234,6 +239,17 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     partition, texts = _partition_fields(snapshot)
     schema = {**columns, "fields": [*columns["fields"], *partition]}
     return _Found(schema=schema, rows=rows, notes=[*notes, *texts])
+
+
+def _contradiction(footer: Footer, columns: Sequence[str], url: str) -> str:
+    """Why a commit would refuse the file because of a partition column in it, as text; empty if it would not."""
+    if footer.statistics is None:  # no partition column is in it
+        return ""
+    partition = names.parse_partition(names.split(footer.path)[0])
+    file = FileInfo(
+        path=footer.path, size=footer.size, rows=footer.rows, partition=partition, statistics=footer.statistics
+    )
+    return columns_inside(file, footer, columns, url=url)
 
 
 def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
