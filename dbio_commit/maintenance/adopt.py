@@ -76,7 +76,9 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
     hidden = _hidden(store, snapshot, directories)
-    _refuse_names(store, [*(file.path for file in snapshot.files), *hidden])
+    visible = [file.path for file in snapshot.files]
+    _refuse_names(store, [*visible, *hidden])
+    _refuse_escapes(store, visible)
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
     found = _look(store, snapshot, entries, progress) if looks else _Found()
@@ -152,6 +154,32 @@ def _refuse_names(store: Store, paths: Iterable[str]) -> None:
         )
 
 
+def _refuse_escapes(store: Store, paths: Iterable[str]) -> None:
+    """Raises InvalidInputError for directories whose names escape UTF-8: dbio would read other values than were meant.
+
+    A later overwrite of the meant partition would leave their rows.
+    """
+    components = {component for path in paths for component in names.split(path)[0].split("/") if "=" in component}
+    if odd := sorted(filter(names.escapes_utf8, components)):
+        raise InvalidInputError(
+            f"{store.url} cannot become a table because of {len(odd)} names of directories, and nothing has changed: "
+            f"{_some([*map(_misread, odd)])}. Spark, and so dbio, reads each %XX as one character, and writes none "
+            "above %7F; pandas, pyarrow and others write one for each byte of UTF-8. Rename these directories, if the "
+            "store can do that, and adopt again; or read the rows with the tool that wrote them, and write them to a "
+            "new path with `dbio.Table(path).write(rows)`"
+        )
+
+
+def _misread(component: str) -> str:
+    """What Spark would read, and what was probably meant."""
+    refusal = f"{component!r} would be {names.unescape(component)!r} to Spark"
+    meant = [names.unescape_utf8(part) for part in component.split("=", 1)]
+    texts = [text for text in meant if text is not None]
+    if len(texts) < len(meant):
+        return refusal
+    return f"{refusal}, but is probably {'='.join(texts)!r}, whose directory is {'='.join(map(names.escape, texts))}"
+
+
 def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     columns = names.common_partition_columns(names.split(file.path)[0] for file in snapshot.files)
     if columns is None:
@@ -212,9 +240,7 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
                 f"{store.url_of(path)} was removed while {store.url} was adopted; nothing has changed: stop the "
                 "writers, and try again"
             )
-        if refusal := footer.refusal(store.url_of(path)):
-            wrong.append(refusal)
-        elif refusal := _contradiction(footer, parts, store.url):
+        if refusal := footer.refusal(store.url_of(path)) or _contradiction(footer, parts, store.url):
             wrong.append(refusal)
         elif footer.columns is not None:
             if footer.columns is not before:  # files that were recognized have the same object
