@@ -97,7 +97,7 @@ def refuse_dropped(snapshot: Snapshot, where: str, time_zone: str | None) -> Non
     if any(file.tid in before for file in snapshot.files):
         raise InvalidInputError(
             f"{named}, but live files may have its values: a commit that was no overwrite dropped it. Give the table "
-            "the column again, with the type that it had, by an append of no rows with merge_schema=True, and erase again"
+            "the column again, with the type that it had, by an append of no rows with merge_schema=True; erase again"
         )
     raise InvalidInputError(
         f"{named}, since an earlier overwrite dropped it. No live file has its values; removed files have them until "
