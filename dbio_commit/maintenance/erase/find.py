@@ -103,7 +103,7 @@ def refuse_dropped(snapshot: Snapshot, where: str, time_zone: str | None) -> Non
         f"{named}, since an earlier overwrite dropped it. No live file has its values; removed files have them until "
         "vacuum deletes these files after its retention. To delete the files now, end all readers and writers of the "
         f"table, and run `{command('dbio', 'vacuum', snapshot.url, '--retention-hours', '0', '--force')}`. Minima and "
-        "maxima stay longer, in the log and in publications: docs/CHANGE_ROWS.md says how to erase them too"
+        "maxima stay longer, in the log and in publications: docs/CHANGE_ROWS.md says what erases these"
     )
 
 
