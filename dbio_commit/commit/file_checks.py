@@ -142,7 +142,9 @@ class FileChecks:
                     f"{'without' if kind == 'timestamp' else 'with'} a zone; give one that is of the column's type"
                 )
         self._check_texts(files, types)
-        _refuse_columns_inside(files, footers, self._terms.partition_columns, url=self._url)
+        for file in files:
+            if refusal := columns_inside(file, footers.get(file.path), self._terms.partition_columns, url=self._url):
+                raise InvalidInputError(refusal)
 
     def check_rows(self, files: Sequence[FileInfo], schema: Mapping[str, Any] | None) -> None:
         """Raises an error unless the statistics of the files prove that all rows keep the table's constraints."""
@@ -217,30 +219,27 @@ class FileChecks:
 # --- partition columns inside of files --------------------------------------------------------------------------------
 
 
-def _refuse_columns_inside(
-    files: Iterable[FileInfo], footers: Mapping[str, Footer], columns: Sequence[str], *, url: str
-) -> None:
-    """Raises InvalidInputError for a new file with a partition column whose values differ from the directory's, or may
-    differ.
+def columns_inside(file: FileInfo, footer: Footer | None, columns: Sequence[str], *, url: str) -> str:
+    """Why a file is refused that has a partition column whose values differ from the directory's, or may differ, as
+    text; empty if it is not.
 
     Readers of tables take the value from the directory, and tools that read single files take it from the file. The
     statistics of the file must prove that both are the same.
 
-    `footers` has the footers that were read, by path. `url` is the table's.
+    `footer` is the file's, if it was read. `url` is the table's.
     """
     parts = frozenset(column.lower() for column in columns)
-    for file in files:
-        footer = footers.get(file.path)
-        kinds = {it["name"]: it["type"] for it in footer.columns["fields"]} if footer and footer.columns else {}
-        for name in _in(parts, (*kinds, *(file.statistics or ()))):
-            text = next(text for column, text in file.partition.items() if column.lower() == name.lower())
-            bounds, kind = (file.statistics or {}).get(name, Bounds()), kinds.get(name)
-            if file.rows != 0 and not _is_alike(text, bounds, file.rows, kind if isinstance(kind, str) else ""):
-                raise InvalidInputError(
-                    f"{url}/{file.path} holds the partition column {name!r}, too, and its statistics do not prove that "
-                    f"the column is {text!r:.200} in all rows, as in the name of its directory: some readers would "
-                    "find one value, others another. Write the file without that column"
-                )
+    kinds = {it["name"]: it["type"] for it in footer.columns["fields"]} if footer and footer.columns else {}
+    for name in _in(parts, (*kinds, *(file.statistics or ()))):
+        text = next(text for column, text in file.partition.items() if column.lower() == name.lower())
+        bounds, kind = (file.statistics or {}).get(name, Bounds()), kinds.get(name)
+        if file.rows != 0 and not _is_alike(text, bounds, file.rows, kind if isinstance(kind, str) else ""):
+            return (
+                f"{url}/{file.path} holds the partition column {name!r}, too, and its statistics do not prove that "
+                f"the column is {text!r:.200} in all rows, as in the name of its directory: some readers would "
+                "find one value, others another. Write the file without that column"
+            )
+    return ""
 
 
 @lru_cache(maxsize=256)  # most files have the same columns

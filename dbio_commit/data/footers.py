@@ -5,8 +5,8 @@ knows what all readers can read, and `fitting` decides whether the columns fit a
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
@@ -103,10 +103,18 @@ def refuse(footer: Footer, where: str) -> None:
         raise InvalidInputError(f"{refusal}. Nothing was committed, and the transaction is aborted{closed}")
 
 
-def look_at(store: Store, path: str, *, statistics: bool = True, known: KnownFooters | None = None) -> Footer | None:
+def look_at(
+    store: Store,
+    path: str,
+    *,
+    statistics: bool = True,
+    known: KnownFooters | None = None,
+    bounds_of: Collection[str] = (),
+) -> Footer | None:
     """The footer of a file, by one request, or by two if it is large; None if the file is absent. Raises StoreError.
 
-    Without `statistics`, footers like those that are `known` take less time.
+    Without `statistics`, footers like those that are `known` take less time. A file that has one of the columns
+    `bounds_of`, in any case, gets its statistics nevertheless.
     """
     try:
         size, end = store.get_tail(path, TAIL_BYTES)
@@ -121,10 +129,14 @@ def look_at(store: Store, path: str, *, statistics: bool = True, known: KnownFoo
     if known is None or statistics:
         return parse_footer(end, path, size=size, statistics=statistics)
     if found := known.find(end):
-        return Footer(path=path, size=size, rows=found.rows, columns=found.columns, ids=found.ids)
-    footer = parse_footer(end, path, size=size, statistics=False)
-    if footer.columns is not None:
-        known.learn(end, footer.columns, footer.ids)
+        footer = Footer(path=path, size=size, rows=found.rows, columns=found.columns, ids=found.ids)
+    else:
+        footer = parse_footer(end, path, size=size, statistics=False)
+        if footer.columns is not None:
+            known.learn(end, footer.columns, footer.ids)
+    wanted = {column.lower() for column in bounds_of}
+    if wanted and footer.columns and any(it["name"].lower() in wanted for it in footer.columns["fields"]):
+        return replace(footer, statistics=parse_footer(end, path, size=size).statistics)
     return footer
 
 

@@ -1,6 +1,6 @@
 """Finds live files that differ from the table's columns, by their footers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,13 +18,18 @@ _AT_ONCE = 1000
 
 
 def look_at_all(
-    store: Store, paths: Iterable[str], progress: Progress = silent, *, total: int | None = None
+    store: Store,
+    paths: Iterable[str],
+    progress: Progress = silent,
+    *,
+    total: int | None = None,
+    bounds_of: Collection[str] = (),
 ) -> Iterator[tuple[str, Footer | None]]:
     """The footer of each file, by one request each; None for a file that does not exist. Raises StoreError.
 
-    `total` is the number of files, if it is known.
+    `total` is the number of files, if it is known. Files that have one of the columns `bounds_of` come with statistics.
     """
-    look = partial(look_at, store, statistics=False, known=KnownFooters())
+    look = partial(look_at, store, statistics=False, known=KnownFooters(), bounds_of=bounds_of)
     left, done = iter(paths), 0
     progress("files looked at", 0, total)
     while some := [*islice(left, _AT_ONCE)]:

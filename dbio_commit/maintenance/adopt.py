@@ -1,7 +1,7 @@
 """Turns a directory of plain Parquet files, or one that Databricks wrote (DBIO), into a dbio table: `Table.adopt`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
     CommitConflictError,
+    CorruptMarkerError,
     InvalidInputError,
     StoreError,
     TableExistsError,
@@ -20,10 +21,12 @@ from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.texts import command
 from dbio_commit.commit.begin import create_descriptor
 from dbio_commit.commit.checkpoints import put_parts, withdraw_parts
+from dbio_commit.commit.file_checks import columns_inside
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.data.fitting import Alike, respelled, unite, without
+from dbio_commit.data.footers import Footer
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.opening import outer_table, read_snapshot, refuse_inside
 from dbio_commit.log.schema_drift import look_at_all
@@ -72,11 +75,15 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     snapshot.refuse_patterns()
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
+    hidden = _hidden(store, snapshot, directories)
+    visible = [file.path for file in snapshot.files]
+    _refuse_names(store, [*visible, *hidden])
+    _refuse_escapes(store, visible)
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
     found = _look(store, snapshot, entries, progress) if looks else _Found()
     provenance = provenance_of(note, None)
-    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), found, at=at, provenance=provenance)
+    commit = _adoption(clock, snapshot, hidden, found, at=at, provenance=provenance)
     # The log as of that listing: if another process adopts at the same time, later commits must not count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
@@ -128,6 +135,49 @@ def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
             "write would be lost. Wait until they end, abort them with `dbio abort`, or run `dbio vacuum`, which "
             "aborts those that are pending for longer than its retention"
         )
+
+
+def _refuse_names(store: Store, paths: Iterable[str]) -> None:
+    """Raises InvalidInputError for files whose paths no marker can hold."""
+    odd: list[str] = []
+    for path in sorted(paths):
+        try:
+            names.check_path(path, where="the adoption")
+        except CorruptMarkerError:
+            odd.append(f"{path[:300]!r}")
+    if odd:
+        raise InvalidInputError(
+            f"{store.url} cannot become a table because of the names of {len(odd)} files, and nothing has changed: "
+            f"{_some(odd)}. The path of a file in a table has no control character (such as a tab), no backslash and "
+            "nothing outside Unicode, and at most 4,096 characters. Rename these files or their directories, then "
+            "adopt the directory again"
+        )
+
+
+def _refuse_escapes(store: Store, paths: Iterable[str]) -> None:
+    """Raises InvalidInputError for directories whose names escape UTF-8: dbio would read other values than were meant.
+
+    A later overwrite of the meant partition would leave their rows.
+    """
+    components = {component for path in paths for component in names.split(path)[0].split("/") if "=" in component}
+    if odd := sorted(filter(names.escapes_utf8, components)):
+        raise InvalidInputError(
+            f"{store.url} cannot become a table because of {len(odd)} names of directories, and nothing has changed: "
+            f"{_some([*map(_misread, odd)])}. Spark, and so dbio, reads each %XX as one character, and writes none "
+            "above %7F; pandas, pyarrow and others write one for each byte of UTF-8. Rename these directories, if the "
+            "store can do that, and adopt again; or read the rows with the tool that wrote them, and write them to a "
+            "new path with `dbio.Table(path).write(rows)`"
+        )
+
+
+def _misread(component: str) -> str:
+    """What Spark would read, and what was probably meant."""
+    refusal = f"{component!r} would be {names.unescape(component)!r} to Spark"
+    meant = [names.unescape_utf8(part) for part in component.split("=", 1)]
+    texts = [text for text in meant if text is not None]
+    if len(texts) < len(meant):
+        return refusal
+    return f"{refusal}, but is probably {'='.join(texts)!r}, whose directory is {'='.join(map(names.escape, texts))}"
 
 
 def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
@@ -183,17 +233,18 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     groups: dict[str, Alike] = {}
     wrong: list[str] = []
     before, group = None, Alike([], {})
-    for path, footer in look_at_all(store, newest_first, progress, total=len(newest_first)):
+    parts = snapshot.partition_columns
+    for path, footer in look_at_all(store, newest_first, progress, total=len(newest_first), bounds_of=parts):
         if footer is None:
             raise CommitConflictError(
                 f"{store.url_of(path)} was removed while {store.url} was adopted; nothing has changed: stop the "
                 "writers, and try again"
             )
-        if refusal := footer.refusal(store.url_of(path)):
+        if refusal := footer.refusal(store.url_of(path)) or _contradiction(footer, parts, store.url):
             wrong.append(refusal)
         elif footer.columns is not None:
             if footer.columns is not before:  # files that were recognized have the same object
-                before, inside = footer.columns, without(footer.columns, snapshot.partition_columns)
+                before, inside = footer.columns, without(footer.columns, parts)
                 group = groups.setdefault(json.dumps(inside), Alike([], inside))
             group.files.append(path)
         rows[path] = footer.rows
@@ -214,6 +265,17 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     partition, texts = _partition_fields(snapshot)
     schema = {**columns, "fields": [*columns["fields"], *partition]}
     return _Found(schema=schema, rows=rows, notes=[*notes, *texts])
+
+
+def _contradiction(footer: Footer, columns: Sequence[str], url: str) -> str:
+    """Why a commit would refuse the file because of a partition column in it, as text; empty if it would not."""
+    if footer.statistics is None:  # no partition column is in it
+        return ""
+    partition = names.parse_partition(names.split(footer.path)[0])
+    file = FileInfo(
+        path=footer.path, size=footer.size, rows=footer.rows, partition=partition, statistics=footer.statistics
+    )
+    return columns_inside(file, footer, columns, url=url)
 
 
 def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:

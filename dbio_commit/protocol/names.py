@@ -14,6 +14,7 @@ from itertools import repeat
 from operator import contains
 from typing import NamedTuple
 from unicodedata import normalize
+from urllib.parse import unquote
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol.markers.bodies import INSPECT
@@ -377,6 +378,20 @@ def escape(text: str) -> str:
 
 def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def escapes_utf8(text: str) -> bool:
+    """Whether a tool that escapes the bytes of UTF-8, as pandas and pyarrow do, wrote the text: `unescape` reads other
+    characters then. Spark escapes no character above 0x7F."""
+    return any(int(match[1], 16) > 0x7F for match in _ESCAPE.finditer(text))
+
+
+def unescape_utf8(text: str) -> str | None:
+    """The text as a tool that escapes the bytes of UTF-8 meant it; None if these bytes are not UTF-8."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return None
 
 
 def format_partition(partition: Partition) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.packages import require
 from dbio_commit.base.progress import Progress
+from dbio_commit.base.texts import command
 from dbio_commit.data.conditions.pruning import column_types, prune
 from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.log.listing import read_markers
@@ -14,6 +15,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.vacuum.workers import chunks
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.markers.schema import decode_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, added_sizes
 from dbio_commit.store import Store
@@ -69,6 +71,55 @@ class Finder:
         """Whether the names of directories have values of the condition's columns."""
         used = {column.lower() for column in self.columns}
         return not self.columns or any(column.lower() in used for layout in layouts for column in layout)
+
+
+def refuse_dropped(snapshot: Snapshot, where: str, time_zone: str | None) -> None:
+    """Raises InvalidInputError if the condition is one on columns of the table, some of which it has no more.
+
+    Only an overwrite may drop a column (PROTOCOL.md 9.6). It replaces all rows, so no live file has values of it. But
+    other commits of dbio that were given a schema have dropped columns, too.
+    """
+    now = (snapshot.schema or {}).get("fields", ())
+    known = {field["name"].lower() for field in now}
+    dropped: dict[str, Mapping[str, Any]] = {}
+    writers: dict[bytes, set[str]] = {}
+    for commit in snapshot.transactions:
+        if (info := commit.marker.dbio_commit) and info.schema and not commit.marker.is_abort:
+            writers.setdefault(bytes(info.schema), set()).add(commit.tid)
+    columns = {schema: _fields_by_name(schema) for schema in writers}
+    for fields in columns.values():
+        dropped |= {name: field for name, field in fields.items() if name not in known}
+    if not dropped or not _fits(where, [*now, *dropped.values()], time_zone):
+        return
+    used = {it for it in dropped if not _fits(where, [*now, *(dropped[o] for o in dropped if o != it)], time_zone)}
+    named = f"{snapshot.url} has no column {', '.join(repr(dropped[it]['name'])[:100] for it in sorted(used))} any more"
+    before = {tid for schema, fields in columns.items() if used & fields.keys() for tid in writers[schema]}
+    if any(file.tid in before for file in snapshot.files):
+        raise InvalidInputError(
+            f"{named}, but live files may have its values: a commit that was no overwrite dropped it. Give the table "
+            "the column again, with the type that it had, by an append of no rows with merge_schema=True; erase again"
+        )
+    raise InvalidInputError(
+        f"{named}, since an earlier overwrite dropped it. No live file has its values; removed files have them until "
+        "vacuum deletes these files after its retention. To delete the files now, end all readers and writers of the "
+        f"table, and run `{command('dbio', 'vacuum', snapshot.url, '--retention-hours', '0', '--force')}`. Minima and "
+        "maxima stay longer, in the log and in publications: docs/CHANGE_ROWS.md says what erases these"
+    )
+
+
+def _fields_by_name(schema: bytes) -> dict[str, Mapping[str, Any]]:
+    return {field["name"].lower(): field for field in (decode_schema(schema) or {}).get("fields", ())}
+
+
+def _fits(where: str, fields: Sequence[Mapping[str, Any]], time_zone: str | None) -> bool:
+    """Whether this is a condition on some of these columns."""
+    from dbio_commit.data.conditions.sql import parse_where
+
+    try:
+        parse_where(where, {"type": "struct", "fields": fields}, zone=time_zone)
+    except InvalidInputError:
+        return False
+    return True
 
 
 def look_into(finder: Finder, files: Sequence[DataFile], progress: Progress, phase: str) -> Iterator[DataFile]:

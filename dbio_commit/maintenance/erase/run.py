@@ -17,7 +17,7 @@ from dbio_commit.commit.tids import new_uuid
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.maintenance.erase.find import Finder, forgetful_markers, look_into, removed_files
+from dbio_commit.maintenance.erase.find import Finder, forgetful_markers, look_into, refuse_dropped, removed_files
 from dbio_commit.maintenance.erase.judge import Doomed, ErasureJudge
 from dbio_commit.maintenance.erase.remains import remains_of
 from dbio_commit.maintenance.erase.report import EraseReport, Pending
@@ -81,7 +81,11 @@ def erase(
             f"{store.url} {why}, so that no rows of it can be erased; `dbio adopt` makes a directory a table with "
             "columns"
         )
-    finder = Finder(store, snapshot.schema, where, time_zone)
+    try:
+        finder = Finder(store, snapshot.schema, where, time_zone)
+    except InvalidInputError:
+        refuse_dropped(snapshot, where, time_zone)
+        raise
     live, commit = finder.by_facts(snapshot.files, snapshot.of_files), None
     if not dry_run and any(look_into(finder, live, progress, "looking for rows")):
         progress("looking for rows", len(live), len(live))

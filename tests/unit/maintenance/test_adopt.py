@@ -4,6 +4,7 @@ What is visible before is live afterwards, or nothing has changed. Numbers I1 to
 Rules: PROTOCOL.md 11.5.
 """
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -252,14 +253,46 @@ def test_files_in_different_partition_columns_are_refused(path: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["a\nb.parquet", "a\\b.parquet", "a\x7fb.parquet", "\udcff.parquet"])
-def test_a_name_that_no_marker_can_hold_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["a\nb.parquet", "a\tb.parquet", "a\\b.parquet", "a\x7fb.parquet", "\udcff.parquet"])
+def test_a_file_with_a_name_that_no_marker_can_hold_is_refused_by_name(name: str) -> None:
     """Else nobody could read the table, nor the directory any more."""
     place = plain()
     place.write("ok.parquet")
     place.objects[name] = place.objects["ok.parquet"]
-    refused(place, InvalidInputError)
+    refused(place, InvalidInputError, match=r"names of 1 files, and nothing has changed: .*\.parquet'\. .*Rename these")
     assert name in live(place.table())
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (
+            "city=Z%C3%BCrich",
+            "would be 'city=ZÃ¼rich' to Spark, but is probably 'city=Zürich', whose directory is city=Zürich",
+        ),
+        ("city=%e2%82%ac%2F%20", "is probably 'city=€/ ', whose directory is city=€%2F "),
+        ("stra%C3%9Fe%3D=1%3D2", "is probably 'straße==1=2', whose directory is straße%3D=1%3D2"),
+        ("city=Z%FCrich", "would be 'city=Zürich' to Spark."),
+    ],
+)
+def test_a_directory_whose_name_escapes_utf8_is_refused_by_name(name: str, why: str) -> None:
+    """Spark, and dbio, would read another value than its writer meant."""
+    place = Place()
+    place.write(f"{name}/a.parquet", f"{name}/b.parquet", "Zürich=1%2F%25C3/a%C3%BC.parquet")
+    refused(place, InvalidInputError, match=f"of 1 names of directories.*'{re.escape(name)}' .*{re.escape(why)}")
+
+
+def test_a_directory_that_pandas_wrote_is_adopted_once_its_directories_are_renamed(tmp_path: Path) -> None:
+    rows = pa.table({"v": [1, 2, 3], "city": ["Zürich", "a b/c", "Bern"]})
+    pq.write_to_dataset(rows, tmp_path, partition_cols=["city"])
+    table = Table(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"because of 1 names.*city=Zürich.*dbio\.Table"):
+        table.adopt()
+    (tmp_path / "city=Z%C3%BCrich").rename(tmp_path / "city=Zürich")
+    table.adopt()
+    assert table.snapshot().to_arrow().sort_by("v").to_pydict() == rows.to_pydict()
+    table.write(pa.table({"v": [9], "city": ["Zürich"]}), "overwrite_partitions")
+    assert {*table.snapshot().to_arrow()["v"].to_pylist()} == {2, 3, 9}
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,25 @@ def test_empty_and_unreadable_files_are_refused_by_name(tmp_path: Path, body: by
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.parquet", "b.parquet"]
 
 
+@pytest.mark.parametrize("inside", ["a", "A"])
+def test_files_with_other_values_of_a_partition_column_than_their_directory_are_refused_by_name(
+    tmp_path: Path, inside: str
+) -> None:
+    table = put(
+        tmp_path,
+        **{
+            "a=1__good": pa.table({"v": [1, 2], inside: [1, 1]}),
+            "a=1__bad": pa.table({"v": [1, 2], inside: [1, 5]}),
+            "a=2__plain": pa.table({"v": [1]}),
+        },
+    )
+    with pytest.raises(InvalidInputError, match=rf"of 1 files.*bad\.parquet holds the partition column '{inside}'"):
+        table.adopt()
+    (tmp_path / "a=1" / "bad.parquet").unlink()
+    table.adopt()
+    assert types(table) == {"v": "long", "a": "integer"}
+
+
 def test_what_some_reader_cannot_read_is_refused_by_name(tmp_path: Path) -> None:
     table = put(tmp_path, a=pa.table({"id": [1], "at": pa.array([None], pa.timestamp("ns"))}))
     with pytest.raises(InvalidInputError, match=r"a\.parquet: column 'at' is a timestamp in nanoseconds"):
@@ -273,8 +292,9 @@ def test_a_table_is_published_for_delta_once_its_columns_are_spelled_alike(tmp_p
 @pytest.mark.parametrize("inside", ["day", "Day", "DAY"])
 @pytest.mark.parametrize("value", [1, 7, None])
 def test_a_partition_column_inside_of_files_is_no_matter_to_publications_and_checks(
-    tmp_path: Path, inside: str, value: object
+    tmp_path: Path, inside: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dbio_commit.maintenance.adopt.columns_inside", lambda *_, **__: "")  # as earlier versions
     table = put(tmp_path, **{"Day=1__a": pa.table({"id": [1], inside: pa.array([value], pa.int64())})})
     assert table.adopt().notes == ()
     (published,) = table.publish("delta")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import (
@@ -501,3 +503,43 @@ def test_a_condition_on_no_column_of_the_table_is_refused_before_anything_is_don
     with pytest.raises(InvalidInputError, match="no column"):
         erase(table.store, table.clock, "nobody = 1", delete=_must_not)
     assert {*table.store.objects} == {*before}  # type: ignore[attr-defined]
+
+
+def _drop_who(table: Table) -> None:
+    by_day = bool(table.snapshot().partition_columns)
+    with table.begin("overwrite") as transaction:
+        path = transaction.new_file(partition={"day": "d1"} if by_day else None)
+        with table.store.open_write(path.removeprefix(f"{table.url}/")) as file:
+            pq.write_table(pa.table({"user_id": [1], "age": [7]}), file)
+
+
+def test_a_condition_on_a_column_that_an_overwrite_dropped_says_that_vacuum_deletes_its_values() -> None:
+    table = with_history(by_day=False)
+    _drop_who(table)
+    for where in (f"WHO = '{PERSON}'", f"user_id = 1 AND upper(who) = '{PERSON}' OR day = 'd1'"):
+        with pytest.raises(InvalidInputError, match=r"no column .*'who' any more, .*overwrite dropped it.*dbio vacuum"):
+            erase(table.store, table.clock, where, delete=_must_not)
+    with pytest.raises(InvalidInputError, match="'nobody', which is no column"):
+        erase(table.store, table.clock, "nobody = 1", delete=_must_not)
+
+
+def test_a_condition_on_a_column_that_no_overwrite_dropped_says_that_live_files_have_its_values() -> None:
+    table = with_history(by_day=False)
+    user_id, _, day = COLUMNS["fields"]
+    table.begin().commit({**COLUMNS, "fields": [user_id, day]})
+    with pytest.raises(InvalidInputError, match=r"no column 'who' any more, but live files .*merge_schema=True"):
+        erase(table.store, table.clock, f"who = '{PERSON}'", delete=_must_not)
+
+
+@layouts
+def test_values_of_a_dropped_column_are_erased_once_the_table_has_the_column_again(by_day: bool) -> None:
+    table = with_history(by_day=by_day)
+    _drop_who(table)
+    table.checkpoint()
+    live = {file.path for file in table.snapshot().files}
+    table.write(
+        pa.table({"who": pa.array([], pa.string()), "day": pa.array([], pa.string())}), merge_schema=True
+    )  # as CHANGE_ROWS.md says
+    report = erase(table.store, table.clock, f"who = '{PERSON}' OR who > '{PERSON}'", delete=_must_not)
+    assert (report.ok, traces(table.store)) == (True, [])
+    assert {file.path for file in table.snapshot().files} == live
