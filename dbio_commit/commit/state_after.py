@@ -65,7 +65,8 @@ def _refuse_other_constraints(request: CommitRequest, current: Metadata, *, wher
 
 
 def _schema_after(request: CommitRequest, current: Mapping[str, Any] | None, *, where: str) -> Mapping[str, Any] | None:
-    """The columns after the commit. Some operations set them; the others change the columns that they have seen."""
+    """The columns after the commit. Some operations set them; the others change the columns that they have seen, and
+    keep what the table's files have."""
     if request.schema is None:
         return current
     if RULES[request.terms.operation].sets_schema:
@@ -78,6 +79,13 @@ def _schema_after(request: CommitRequest, current: Mapping[str, Any] | None, *, 
         raise CommitConflictError(
             f"the schema of {where} was changed by another commit since transaction {request.terms.tid} began; nothing "
             "was committed: read the table again, and write again"
+        )
+    if not RULES[request.terms.operation].sets_schema and (
+        why := find_misfit(current, request.schema, request.terms.partition_columns)
+    ):
+        raise InvalidInputError(
+            f"{where} has files that do not fit the columns of this commit: {why}. Values would be lost, and nothing "
+            "was committed: pass all columns of the table, with its types or wider ones; only an overwrite drops columns"
         )
     return request.schema
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.base.errors import AccessDeniedError, CommitConflictError, TransactionAbortedError
+from dbio_commit.base.errors import AccessDeniedError, CommitConflictError, InvalidInputError, TransactionAbortedError
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import Operation
@@ -55,6 +55,17 @@ def test_of_two_first_writers_with_different_schemas_the_second_has_a_conflict(t
     with pytest.raises(CommitConflictError, match="schema"):
         second.commit(columns("b"))
     assert contents(table) == [b"first"]
+    assert schema_of(table) == columns("a")
+
+
+@pytest.mark.parametrize("operation", ["append", "rewrite", "overwrite_partitions"])
+def test_only_an_overwrite_drops_a_column(table: Table, operation: Operation) -> None:
+    write(table, schema=columns("a", "b"))
+    transaction = table.begin(operation)
+    with pytest.raises(InvalidInputError, match="the table lacks b"):
+        transaction.commit(columns("a"))
+    assert schema_of(table) == columns("a", "b")
+    write(table, "overwrite", schema=columns("a"))
     assert schema_of(table) == columns("a")
 
 
