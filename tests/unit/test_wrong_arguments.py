@@ -54,6 +54,23 @@ def test_an_unknown_scheme_is_a_wrong_argument(scheme: str) -> None:
         Table(f"{scheme}://bucket/table")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table, where: table.snapshot(where=where),
+        lambda table, where: table.compact(where=where),
+        lambda table, where: table.erase(where, dry_run=True),
+        lambda table, where: table.plan_restore(table.history()[0].tid, where=where),
+    ],
+)
+@pytest.mark.parametrize("where", [[("id", "=", 1)], ("id", "=", 1), [], 7])
+def test_a_list_is_refused_where_a_condition_is_sql(call: Any, where: Any) -> None:
+    table = Table.over(MemoryStore())
+    table.write(pd.DataFrame({"id": [1], "kind": ["a"]}), partition_by="kind")
+    with pytest.raises(InvalidInputError, match="is no text: give a condition in Spark's SQL"):
+        call(table, where)
+
+
 # --- notebooks ----------------------------------------------------------------------------------------------------
 
 
