@@ -81,7 +81,7 @@ def parsed(sql: str, names: Names) -> Any:
         tree = parse(sql)
     except ValueError as error:
         raise InvalidInputError(
-            f"{sql!r:.200} cannot be read as a condition: {error}; give one in Spark's SQL, such as \"id > 5\""
+            f'{sql!r:.200} cannot be read as a condition: {error}; give one in Spark\'s SQL, such as "id > 5"'
         ) from None
     sides = {"", *(side for side, _ in names)}
     for column in tree.find_all(exp.Column):
@@ -100,7 +100,7 @@ def refuse_no_text(where: Any) -> None:
     """Raises InvalidInputError for a condition that is no text, such as a list of terms."""
     if not isinstance(where, str):
         raise InvalidInputError(
-            f"where={where!r:.200} is no text: give a condition in Spark's SQL here, such as \"id > 5\". Lists of "
+            f'where={where!r:.200} is no text: give a condition in Spark\'s SQL here, such as "id > 5". Lists of '
             "conditions are for delete, update, replace_where, count and scan"
         )
 

@@ -29,7 +29,9 @@ def test_what_would_take_for_ever_is_given_up(sql: str) -> None:
     ],
 )
 def test_what_is_wrong_with_a_text_is_said_without_the_words_of_sqlglot(sql: str, said: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"cannot be read as a condition: .*{said}.*; give one in Spark") as error:
+    with pytest.raises(
+        InvalidInputError, match=f"cannot be read as a condition: .*{said}.*; give one in Spark"
+    ) as error:
         parse_where(sql, {"fields": []}, zone=None)
     assert "sqlglot" not in str(error.value)
 
