@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dbio_commit.base.arguments import check_partition
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import require
 from dbio_commit.protocol.names import Partition, format_partition, parse_partition
@@ -22,6 +23,7 @@ def by_values(
     A text is the one in the directory's name, whatever the column's type. Raises InvalidInputError if there is no such
     partition column, or for a value that is not of the column's type.
     """
+    check_partition(values)
     own = {column.lower(): column for column in layout}
     if not values or not {name.lower() for name in values} <= own.keys():
         raise InvalidInputError(
