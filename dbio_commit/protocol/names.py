@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import repeat
 from operator import contains
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
@@ -406,9 +406,9 @@ def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
 
     Raises InvalidInputError for duplicates, for names that readers would skip, and for what is no name.
     """
-    given = columns
+    given: Any = columns
     is_list = isinstance(columns, Iterable) and not isinstance(columns, str)
-    columns = tuple(columns) if is_list else (columns,)
+    columns = tuple(given) if is_list else (given,)
     for column in columns:
         if not isinstance(column, str):
             raise InvalidInputError(

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -77,7 +77,7 @@ PARTITION = "partition is 'kind=a', and must have values by column"
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda table, tid: Table("/a", storage_options="secret"), "storage_options is a str, and must have options"),
+        (lambda table, tid: Table("/a", cast(Any, "secret")), "storage_options is a str, and must have options"),
         (lambda table, tid: table.write(FRAME, partition_by=[1]), "partition_by=.1. is no list of names"),
         (lambda table, tid: table.write(FRAME, partition_by=7), "partition_by=7 is no list of names"),
         (lambda table, tid: table.plan_restore(tid, partition="kind=a"), PARTITION),
