@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from dbio_commit.base import shown
+from dbio_commit.base.arguments import check_flags
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.internal import internal
@@ -99,8 +100,8 @@ class Table:
         """Raises InvalidInputError for an impossible path, MissingPackageError if the store's extra is missing."""
         self._path: str | os.PathLike[str] | None = path
         self.location = parse_location(path)
+        self.store = open_store(self.location, storage_options)
         self.storage_options = dict(storage_options or {})
-        self.store = open_store(self.location, self.storage_options)
         self.clock = SYSTEM_CLOCK
         self.inspector = inspect_files
         self.run = None
@@ -162,6 +163,7 @@ class Table:
 
             table.snapshot(where="day = '2026-11-20'").urls()
         """
+        check_flags(ignore_corrupt_markers=ignore_corrupt_markers)
         self.refuse_partition()
         if time_zone is not None and where is None:
             raise InvalidInputError(f"time_zone={time_zone!r:.100} is for times in `where`, and there is no `where`")
@@ -264,6 +266,8 @@ class Table:
         raises. If no commit names it any more, and files of the commit that wrote it were deleted since, `added` and
         `removed` are None: whether it was one of these files is not known.
         """
+        if not isinstance(path, str):
+            raise InvalidInputError(f"path={path!r:.200} is no text: give a file's path below the root, or its URL")
         self.refuse_partition()
         return trace_file(self.store, self.clock, path)
 
@@ -336,6 +340,7 @@ class Table:
         """
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
+        check_flags(must_be_empty=must_be_empty, data_change=data_change)
         options = CommitOptions(**commit)
         self.refuse_partition()
         intent = Intent(
@@ -582,6 +587,7 @@ class Table:
 
             report = dbio.Table("s3://lake/events").erase("user_id = 17")
         """
+        check_flags(dry_run=dry_run)
         self.refuse_partition()
         from dbio_commit.maintenance.erase.run import RETRIES, erase
 
@@ -602,6 +608,7 @@ class Table:
         With `files`, it also reads the footer of each live file, one request for each. `progress` is called as
         the type `Progress` says. Raises TableNotFoundError, InvalidInputError, StoreError.
         """
+        check_flags(files=files)
         self.refuse_partition()
         return check_table(self.store, self.clock, files=files, progress=progress)
 
@@ -651,6 +658,7 @@ class Table:
         InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
         CommitStateUnknownError, StoreError.
         """
+        check_flags(dry_run=dry_run)
         self.refuse_partition()
         from dbio_commit.maintenance.compact.run import compact
 
@@ -673,6 +681,7 @@ class Table:
         replaces one that cannot be read, or whose parts are lost, if other objects have the same content. Raises
         InvalidInputError if this is no dbio table, or if there is nothing to rebuild; CheckpointLostError.
         """
+        check_flags(rebuild=rebuild)
         self.refuse_partition()
         if rebuild:
             return rebuild_checkpoint(self.store, self.clock).name
@@ -793,6 +802,7 @@ class Table:
 
             dbio.Table("s3://lake/events").copy("s3://backup/events", incremental=True)
         """
+        check_flags(incremental=incremental)
         self.refuse_partition()
         other = Table(path, self.storage_options if storage_options is None else storage_options)
         other.refuse_partition()
@@ -809,6 +819,7 @@ class Table:
         so that no writer is left. Files that no transaction wrote stay. Another drop finishes one that failed.
         Raises InvalidInputError if the table has commits, or if this is no dbio table; TableNotFoundError; StoreError.
         """
+        check_flags(everything=everything)
         self.refuse_partition()
         return drop(self.store, self.clock, everything=everything)
 
@@ -904,6 +915,7 @@ def vacuum_table(
     """As `vacuum`, of a `Table`. `control` follows the vacuum, and can stop it between two batches."""
     from dbio_commit.maintenance.vacuum.run import run_vacuum
 
+    check_flags(dry_run=dry_run)
     options.check()
     table.refuse_partition()
     spread = None

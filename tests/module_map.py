@@ -15,6 +15,7 @@ ELSEWHERE = {
     "dbio_commit/base/clock.py": ["tests/simulation"],
     "dbio_commit/base/internal.py": ["tests/unit/test_api.py"],
     "dbio_commit/base/interrupts.py": ["tests/unit/cli/test_interrupts.py"],
+    "dbio_commit/base/arguments.py": ["tests/unit/test_wrong_arguments.py"],
     "dbio_commit/base/options.py": ["tests/unit/test_wrong_arguments.py"],
     "dbio_commit/base/progress.py": ["tests/unit/cli"],
     "dbio_commit/cli/*": ["tests/unit/cli", "tests/test_docs.py"],

@@ -1,5 +1,6 @@
 """Optional packages: one place that imports them, and says what to install if one is missing."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -38,7 +39,8 @@ def is_of(package: str, value: object) -> bool:
 def needs(what: str, *, extra: str | None = None) -> Iterator[None]:
     """For imports inside the block: raises MissingPackageError if one of their packages is not installed.
 
-    Other errors pass: an ImportError of a module of dbio itself is a defect, and no missing package.
+    Other errors pass: a module of dbio itself, or of Python, that cannot be imported is a defect of the installation,
+    and no missing package.
     """
     try:
         yield
@@ -46,7 +48,8 @@ def needs(what: str, *, extra: str | None = None) -> Iterator[None]:
         raise
     except ImportError as error:
         package = error.name or ""
-        if package.partition(".")[0] in ("", __name__.partition(".")[0]):
+        top = package.partition(".")[0]
+        if top in ("", __name__.partition(".")[0]) or top in sys.stdlib_module_names:
             raise
         why = "" if isinstance(error, ModuleNotFoundError) else str(error)
         raise missing(package, what=what, extra=extra, why=why) from error

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.cli.output import Column, document, in_pipe, print_list, say
 from dbio_commit.maintenance.figures import age_text, number_text, size_text, time_text
 from dbio_commit.maintenance.trace import FileTrace
 from dbio_commit.protocol.as_of import parse_time
-from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.commits import KINDS, Commit
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.markers.provenance import Provenance
 
 
@@ -25,7 +26,9 @@ class Choice:
     operation: str | None = None
 
     def of(self, commits: Sequence[Commit]) -> list[Commit]:
-        """These commits, in their order. Raises InvalidInputError for a time that cannot be read."""
+        """These commits, in their order. Raises InvalidInputError for a time that cannot be read, and for an operation
+        that no commit can have."""
+        operation = None if self.operation is None else _operation(self.operation, commits)
         since, until = (_moment(text, commits, name) for text, name in ((self.since, "since"), (self.until, "until")))
         found = [
             commit
@@ -33,9 +36,24 @@ class Choice:
             if (since is None or _shown(commit.timestamp, since) >= since)
             and (until is None or commit.timestamp <= until)
             and (self.app is None or (commit.app is not None and commit.app[0] == self.app))
-            and (self.operation is None or self.operation.lower() in (commit.operation, commit.kind, commit.what))
+            and (operation is None or operation in (commit.operation, commit.kind, commit.what))
         ]
         return found if self.most is None else found[: self.most]
+
+
+def _operation(text: str, commits: Sequence[Commit]) -> str:
+    """The operation, its kind, or both as the log prints them: "rewrite (merge)"."""
+    word = text.lower()
+    known = {*_OPERATIONS, *KINDS, *(f"{it} ({kind})" for it in _OPERATIONS for kind in KINDS)}
+    if word not in known and not any(word in (it.operation, it.what) for it in commits):  # others record other words
+        raise InvalidInputError(
+            f"--operation {text!r:.100} is none of {', '.join((*_OPERATIONS, *KINDS))}, and not two of them as "
+            "the log prints them, such as 'rewrite (merge)'"
+        )
+    return word
+
+
+_OPERATIONS = tuple(it for it in get_args(Operation) if it != "abort")
 
 
 def _shown(at: datetime, since: datetime) -> datetime:

@@ -235,10 +235,11 @@ def _choose_partition_columns(
         return asked
     if not asked:
         return own  # a write to an existing table need not repeat them
-    change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.records_columns else ""
+    drop = "remove the table with all of its rows (`dbio drop --everything`)"
+    change = f"change them with an overwrite, {drop}, or " if target.records_columns else "or "
     raise SchemaMismatchError(
         f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
-        f"leave partition_by out, or write to another path{change}"
+        f"leave partition_by out, {change}write to another path"
     )
 
 

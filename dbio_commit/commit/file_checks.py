@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any
 
+from dbio_commit.base.arguments import check_partition
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, SchemaMismatchError
 from dbio_commit.commit.operations import RULES
 from dbio_commit.commit.request import Terms
@@ -56,6 +57,7 @@ class FileChecks:
 
     def spell_partition(self, partition: Mapping[str, Given | None]) -> names.Partition:
         """The canonical texts of the values. Raises InvalidInputError for other columns than the partition columns."""
+        check_partition(partition)
         columns = self._terms.partition_columns
         if partition.keys() != set(columns):
             raise InvalidInputError(f"the partition columns are {list(columns)}, but got values for {list(partition)}")

@@ -60,7 +60,7 @@ class CommitKeywords(BeginKeywords, RetryKeywords, total=False):
         Isolation,
         '"serializable" makes rows that others append meanwhile a conflict, if they may match the condition; '
         '"write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a '
-        "conflict, if they may match.",
+        "conflict, if they may match. A write without a condition depends on no rows, and takes either.",
     ]
 
 

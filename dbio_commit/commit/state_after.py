@@ -85,7 +85,7 @@ def _schema_after(request: CommitRequest, current: Mapping[str, Any] | None, *, 
     ):
         raise InvalidInputError(
             f"{where} has files that do not fit the columns of this commit: {why}. Values would be lost, and nothing "
-            "was committed: pass all columns of the table, with its types or wider ones; only an overwrite drops columns"
+            "was committed: pass all columns of the table, with its types or wider ones. Only an overwrite drops some"
         )
     return request.schema
 

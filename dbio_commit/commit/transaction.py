@@ -14,6 +14,7 @@ from typing import Any, Self, Unpack
 
 from msgspec import structs
 
+from dbio_commit.base.arguments import check_partition
 from dbio_commit.base.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -125,7 +126,7 @@ class Transaction:
         value that is not of the column's type, and for a value that a directory's name cannot hold.
         """
         self._require_open("take a new file")
-        values = self._checks.spell_partition(partition or {})
+        values = self._checks.spell_partition({} if partition is None else partition)
         name = names.format_data_file(
             tid=self.tid, job=self.terms.job, task=0, attempt=self._attempt, number=len(self._staged), suffix=suffix
         )
@@ -219,6 +220,7 @@ class Transaction:
                 f"a transaction of operation {self.terms.operation!r} overwrites no partitions: begin one with "
                 '"overwrite_partitions"'
             )
+        check_partition(partition)
         if not partition or not partition.keys() <= set(self.terms.partition_columns):
             raise InvalidInputError(
                 f"{dict(partition)} is no partition of a table partitioned by {list(self.terms.partition_columns)}"

@@ -166,9 +166,10 @@ def refuse_nested(store: Store, path: str) -> None:
     directory, name = names.split(path)
     if directory and name == names.DESCRIPTOR:
         inner = store.url_of(directory)
+        drop = command("dbio", "drop", inner, "--everything")
         raise InvalidInputError(
             f"{store.url} holds another table, {inner}; use that table's own path, and keep tables apart from one "
-            f"another: `{command('dbio', 'copy', inner, 'PATH')}` and then `{command('dbio', 'drop', inner)}` move it"
+            f"another: `{command('dbio', 'copy', inner, 'PATH')}` and then `{drop}` move it"
         )
 
 

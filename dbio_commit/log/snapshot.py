@@ -246,8 +246,9 @@ class Snapshot:
         """
         require("sqlglot", what="where")
         from dbio_commit.data.conditions.pruning import column_types, prune
-        from dbio_commit.data.conditions.sql import parse_where, refusing_depth
+        from dbio_commit.data.conditions.sql import parse_where, refuse_no_text, refusing_depth
 
+        refuse_no_text(condition)
         if self.schema is None:
             return self
         outline = parse_where(condition, self.schema, zone=time_zone)

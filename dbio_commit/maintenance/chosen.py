@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from dbio_commit.base.arguments import check_partition
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import require
 from dbio_commit.protocol.names import Partition, format_partition, parse_partition
@@ -24,6 +25,7 @@ def by_values(
     month=01 and month=1 for a number. Raises InvalidInputError if there is no such partition column, or for a value
     that is not of the column's type.
     """
+    check_partition(values)
     own = {column.lower(): column for column in layout}
     if not values or not {name.lower() for name in values} <= own.keys():
         raise InvalidInputError(

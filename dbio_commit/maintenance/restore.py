@@ -91,9 +91,9 @@ def plan_restore(
     if partition is not None or where is not None:
         _refuse_other_columns(plan)
         layout, columns = now.partition_columns, now.schema
-        if partition is not None:
-            return _plan_part(plan, by_values(partition, layout, columns, where=store.url))
-        return _plan_part(plan, by_condition(str(where), layout, columns, where=store.url, time_zone=time_zone))
+        if where is not None:
+            return _plan_part(plan, by_condition(where, layout, columns, where=store.url, time_zone=time_zone))
+        return _plan_part(plan, by_values({} if partition is None else partition, layout, columns, where=store.url))
     if not plan.has_its_columns:
         return replace(plan, back=[*then.files], goes=[*now.files])
     back, goes = list[DataFile](), list[DataFile]()

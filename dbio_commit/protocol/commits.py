@@ -220,6 +220,9 @@ _KINDS = {
 }
 """A commit has the kind of its first metric in this order."""
 
+KINDS = ("compact", *_KINDS.values())
+"""The values of `Commit.kind`."""
+
 
 def _commit(facts: Mapping[str, Any]) -> Commit:
     return Commit(**facts)

@@ -53,14 +53,14 @@ def refuse_changed(
     if unknown := seen - {commit.tid for commit in named}:
         raise CommitConflictError(
             f"{where} does not know the commit {min(unknown)} of if_match (any more), so nobody can say what was "
-            "committed since; nothing was committed: read the table again, and write with the Snapshot.etag of that"
+            f"committed since; nothing was committed: {_AGAIN}"
         )
     i = max((i for i, commit in enumerate(ordered) if commit.tid in seen), default=-1)
     until = max((commit.modified for commit in ordered[: i + 1]), default=None)
     if until and known_since and known_since > until:
         raise CommitConflictError(
             f"{where} has forgotten commits since {if_match}, or which files they removed, so nobody can say what "
-            "changed since; nothing was committed: read the table again, and write with the Snapshot.etag of that"
+            f"changed since; nothing was committed: {_AGAIN}"
         )
     before = _surely_before(ordered, named, timedelta(seconds=moment_s))
     newer = [commit for commit in ordered if commit.tid not in seen | before and _changes_data(commit)]
@@ -71,8 +71,13 @@ def refuse_changed(
         after = f"after {if_match}{beside}" if if_match else "to a table that had no commits"
         raise CommitConflictError(
             f"{late[0].tid}{others} committed to {where} {after}, the state that this write is based on; nothing was "
-            "committed: read the table again, and write with if_match=Snapshot.etag of what you have read"
+            f"committed: {_AGAIN}"
         )
+
+
+_AGAIN = (
+    "read the table again, and write with if_match=Snapshot.etag of what you have read; for a restore, make a new plan"
+)
 
 
 def _changes_data(commit: Decided) -> bool:

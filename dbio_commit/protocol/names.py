@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import repeat
 from operator import contains
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
 
@@ -419,10 +419,17 @@ def _format_value(column: str, value: str | None) -> str:
 def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
     """The columns, or the only one, as a tuple.
 
-    Raises InvalidInputError for duplicates, and for names that readers would skip.
+    Raises InvalidInputError for duplicates, for names that readers would skip, and for what is no name.
     """
-    columns = (columns,) if isinstance(columns, str) else tuple(columns)
+    given: Any = columns
+    is_list = isinstance(columns, Iterable) and not isinstance(columns, str)
+    columns = tuple(given) if is_list else (given,)
     for column in columns:
+        if not isinstance(column, str):
+            raise InvalidInputError(
+                f"partition_by={given!r:.200} is no list of names: {column!r:.100} is no text; name columns, as in "
+                "partition_by=['day']"
+            )
         if not column or column[0] in "_." or "\0" in column:
             raise InvalidInputError(
                 f"{column!r:.100} cannot be a partition column: readers skip directories whose names start with '_' or "

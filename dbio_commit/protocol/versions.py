@@ -141,10 +141,11 @@ def why_refused(app: App, versions: Versions, *, where: str) -> str:
             f"not, write them as an application of its own, such as {own!r}. {other}"
         )
     day = as_day(app.version)
-    also = f"give a day, which may come in any order, here {day!r} (txnVersion: {day}), or " if day else "give "
+    also = f"give a day, which may come in any order, here {day!r} (txnVersion: {day}), or " if day else ""
     return (
         f"{it} was never committed to {where}, but {versions.highest} was, and numbers count up. Nothing was "
-        f"committed. If it may come after later ones, {also}it an application of its own, such as {own!r}. {other}"
+        f"committed. If it may come after later ones, {also}write it as an application of its own, such as {own!r}. "
+        f"{other}"
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
+from dbio_commit.base.arguments import check_flags
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.options import Mode, check_replaced, plain_mode
@@ -535,6 +536,12 @@ def for_each_batch(
         from dbio_commit.spark.session.conf import open_table, store_settings
         from dbio_commit.spark.session.errors import errors_of_workers
 
+    check_flags(
+        changes=changes,
+        skip_change_commits=skip_change_commits,
+        ignore_changes=ignore_changes,
+        fail_on_data_loss=fail_on_data_loss,
+    )
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
     from dbio_commit.spark.datasource import ChangedFiles, register_source  # needs Spark 4.0
@@ -590,6 +597,7 @@ def changes(
         from dbio_commit.spark.feed.changed_rows import changes_between
         from dbio_commit.spark.session.conf import open_table
 
+    check_flags(net=net)
     table = open_table(spark, path, storage_options)
     with _explained(spark, table):
         return changes_between(spark, table, start_at(start), end_at(end), net=net)
@@ -625,6 +633,7 @@ def compact(
         from dbio_commit.spark.rewrite.compaction import compact_in_tasks
         from dbio_commit.spark.session.conf import open_table
 
+    check_flags(dry_run=dry_run)
     table = open_table(spark, path, storage_options)
     compact_options = CompactOptions(
         target_size=target_size,
@@ -704,6 +713,7 @@ def enable(
         dbio.enable(spark, roots={"lake": "s3a://bucket/lake"})
         spark.sql("SELECT day, count(*) FROM dbio.lake.events GROUP BY day").show()
     """
+    check_flags(parquet=parquet)
     with needs("dbio.enable", extra="spark"):
         from dbio_commit.spark.catalog.answers import enable_catalog
         from dbio_commit.spark.catalog.reads import enable_reads

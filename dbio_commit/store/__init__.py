@@ -7,6 +7,7 @@ tested (docs/STORES.md). `testing.MemoryStore` implements it for tests. A store 
 from collections.abc import Mapping
 from typing import Any
 
+from dbio_commit.base.arguments import check_storage_options
 from dbio_commit.base.packages import needs
 from dbio_commit.store.contract import Listing, Store, Unfinished
 from dbio_commit.store.location import Location, parse_location
@@ -15,7 +16,9 @@ __all__ = ["Listing", "Location", "Store", "Unfinished", "open_store", "parse_lo
 
 
 def open_store(location: Location, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store below the location's root. No I/O. Raises MissingPackageError if the store's extra is not installed."""
+    """The store below the location's root. No I/O. Raises MissingPackageError if the store's extra is not installed,
+    InvalidInputError."""
+    check_storage_options(storage_options)
     options, extra = dict(storage_options or {}), {"az": "azure", "gs": "gcs"}.get(location.scheme, location.scheme)
     with needs(location.url, extra=extra):
         match location.scheme:

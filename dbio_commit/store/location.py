@@ -125,7 +125,8 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     """The location of s3://, s3a://, az://, abfs://, abfss://container@account..., gs://, gcs://, file: or a plain
     path, in which `~` is the home directory.
 
-    Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, and for other types.
+    Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, for file: with a host,
+    and for other types.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str):
@@ -142,7 +143,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     if not rest.startswith("/"):
         raise InvalidInputError(f"{match[1]}: must be followed by a slash; give a whole URL, or ./ before a local path")
     if scheme == "file":
-        return Location("file", "", os.path.abspath("/" + rest.lstrip("/")))
+        return Location("file", "", _on_disk(rest))
     if not _has_bytes(text, "strict"):
         raise InvalidInputError(f"{text!r} is no URL: it is not UTF-8")
     authority, _, key = rest.removeprefix("//").partition("/")
@@ -166,6 +167,18 @@ def path_below(root: str, text: str) -> str | None:
     is_near = (here.scheme, here.container) == (there.scheme, there.container) and len(accounts) < 2
     prefix = f"{here.prefix.rstrip('/')}/" if here.prefix else ""
     return there.prefix[len(prefix) :] if is_near and there.prefix.startswith(prefix) else None
+
+
+def _on_disk(rest: str) -> str:
+    """The path of a URL of a disk, without its scheme. Raises InvalidInputError for the URL of another machine."""
+    host, _, path = rest.removeprefix("//").partition("/") if rest.startswith("//") else ("", "", rest)
+    if host.lower() not in ("", "localhost"):
+        named = f"{host.rpartition('@')[2]}/{path}".rstrip("/")  # what is before "@" may be a password
+        raise InvalidInputError(
+            f"'file://{named:.300}' names another machine, whose disk must be mounted here: write "
+            f"'file:///{named:.300}' if that is a path of this machine"
+        )
+    return os.path.abspath("/" + path.lstrip("/"))
 
 
 def _has_bytes(text: str, errors: str) -> bool:

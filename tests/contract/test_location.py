@@ -79,6 +79,7 @@ HERE = os.getcwd()
         ("/data/../table", Location("file", "", "/table"), "/table"),
         ("file:/data/table", Location("file", "", "/data/table"), "/data/table"),
         ("file:///data/table/", Location("file", "", "/data/table"), "/data/table"),
+        ("file://localhost/data/table", Location("file", "", "/data/table"), "/data/table"),
         ("FILE:///data/table", Location("file", "", "/data/table"), "/data/table"),
         ("file:///data/a b%20#?", Location("file", "", "/data/a b%20#?"), "/data/a b%20#?"),
         ("table", Location("file", "", f"{HERE}/table"), f"{HERE}/table"),
@@ -133,6 +134,9 @@ def test_other_stores_are_refused_and_the_known_ones_named(spelling: str) -> Non
         ("s3://lake-1a2b--ol-s3/t", "Object Lambda"),
         ("s3://m1a2b3.mrap/t", "Multi-Region Access Point"),
         ("az://c/a\\b", "backslash"),
+        ("file://lake/orders", "names another machine.* write 'file:///lake/orders' if"),
+        ("file://nas01", "write 'file:///nas01'"),
+        ("file://user:sEcReT@nas01/a", "'file://nas01/a' names another machine"),
     ],
 )
 def test_what_no_table_can_lie_on_is_refused_with_what_to_give_instead(spelling: str, instead: str) -> None:

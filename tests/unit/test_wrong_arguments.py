@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -52,6 +52,76 @@ def test_a_path_object_is_one(tmp_path: Path) -> None:
 def test_an_unknown_scheme_is_a_wrong_argument(scheme: str) -> None:
     with pytest.raises(InvalidInputError, match=f"no store is known for {scheme}: URLs"):
         Table(f"{scheme}://bucket/table")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table, where: table.snapshot(where=where),
+        lambda table, where: table.compact(where=where),
+        lambda table, where: table.erase(where, dry_run=True),
+        lambda table, where: table.plan_restore(table.history()[0].tid, where=where),
+    ],
+)
+@pytest.mark.parametrize("where", [[("id", "=", 1)], ("id", "=", 1), [], 7])
+def test_a_list_is_refused_where_a_condition_is_sql(table: Table, call: Any, where: Any) -> None:
+    table.write(pd.DataFrame({"id": [1], "kind": ["a"]}), partition_by="kind")
+    with pytest.raises(InvalidInputError, match="is no text: give a condition in Spark's SQL"):
+        call(table, where)
+
+
+FRAME = pd.DataFrame({"id": [1], "kind": ["a"]})
+PARTITION = "partition is 'kind=a', and must have values by column"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda table, tid: Table("/a", cast(Any, "secret")), "storage_options is a str, and must have options"),
+        (lambda table, tid: table.write(FRAME, partition_by=[1]), "partition_by=.1. is no list of names"),
+        (lambda table, tid: table.write(FRAME, partition_by=7), "partition_by=7 is no list of names"),
+        (lambda table, tid: table.plan_restore(tid, partition="kind=a"), PARTITION),
+        (lambda table, tid: table.history(partition="kind=a"), PARTITION),
+        (lambda table, tid: table.begin().new_file(partition="kind=a"), PARTITION),
+        (lambda table, tid: table.begin("overwrite_partitions").overwrite_partition("kind=a"), PARTITION),
+        (lambda table, tid: table.compact(sort_by=None), "None is no column to sort by"),
+        (lambda table, tid: table.compact(z_order=[1]), "1 is no column to sort by"),
+        (lambda table, tid: table.trace(Path("kind=a")), "is no text: give a file's path"),
+        (lambda table, tid: table.vacuum(retention_hours="48"), "retention_hours is '48', not a number"),
+        (lambda table, tid: table.vacuum(checkpoint_after="1"), "checkpoint_after is '1', not a number"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(table: Table, call: Any, said: str) -> None:
+    tid = table.write(FRAME, partition_by="kind").tid
+    with pytest.raises(InvalidInputError, match=said) as error:
+        call(table, tid)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("merge_schema", lambda table, flag: table.write(FRAME, merge_schema=flag)),
+        ("ignore_corrupt_markers", lambda table, flag: table.snapshot(None, flag)),
+        ("must_be_empty", lambda table, flag: table.begin(must_be_empty=flag)),
+        ("data_change", lambda table, flag: table.begin("rewrite", data_change=flag)),
+        ("dry_run", lambda table, flag: table.vacuum(dry_run=flag)),
+        ("force", lambda table, flag: table.vacuum(0, force=flag)),
+        ("untracked", lambda table, flag: table.vacuum(untracked=flag)),
+        ("dry_run", lambda table, flag: table.erase("id = 1", dry_run=flag)),
+        ("dry_run", lambda table, flag: table.compact(dry_run=flag)),
+        ("files", lambda table, flag: table.check(flag)),
+        ("rebuild", lambda table, flag: table.checkpoint(flag)),
+        ("incremental", lambda table, flag: table.copy("/nowhere/copy", incremental=flag)),
+        ("everything", lambda table, flag: table.drop(flag)),
+    ],
+)
+@pytest.mark.parametrize("flag", ["false", None, 2])
+def test_a_text_is_neither_true_nor_false(table: Table, name: str, call: Any, flag: Any) -> None:
+    table.write(FRAME)
+    with pytest.raises(InvalidInputError, match=f"{name} is {flag!r}, not True or False"):
+        call(table, flag)
+    assert len(table.history()) == 1
 
 
 # --- notebooks ----------------------------------------------------------------------------------------------------

@@ -108,8 +108,10 @@ class MergeMatch:
     def of(cls, on: str | Sequence[str], sides: MergeSides) -> Self:
         """The match by these columns, or this condition. Raises InvalidInputError; SchemaMismatchError for columns
         whose values are not compared."""
-        if isinstance(on, str) and on.strip("`").lower() in sides.own.keys() & sides.other.keys():
-            on = [on.strip("`")]
+        if isinstance(on, str):
+            name = on.strip("`")
+            if name.isidentifier() or name.lower() in sides.own.keys() & sides.other.keys():
+                on = [name]
         keys, parts = ([], _flat(sides.condition(on, "matched"))) if isinstance(on, str) else (_keys(on, sides), [])
         of_sides: tuple[list[Condition], list[Condition]] = [], []
         for part in parts:

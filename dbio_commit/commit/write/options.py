@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ParamSpec, TypedDict, TypeVar, cast, get_args
 
+from dbio_commit.base.arguments import check_flags
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.base.options import Compression
@@ -59,6 +60,7 @@ class WriteOptions:
     """In bytes. None: Spark shuffles no rows, and its tasks do not cut their files by size."""
 
     def __post_init__(self) -> None:
+        check_flags(merge_schema=self.merge_schema)
         if self.compression not in get_args(Compression):
             raise InvalidInputError(f"compression {self.compression!r} is none of {', '.join(get_args(Compression))}")
         if type(self.max_records_per_file) is not int or self.max_records_per_file < 0:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parser import Parser
 
 from dbio_commit.base.errors import InvalidInputError
@@ -76,10 +76,13 @@ def column_of(tree: Any, names: Names) -> str | None:
 
 def parsed(sql: str, names: Names) -> Any:
     """The tree. Raises InvalidInputError for what is no condition, or names no column."""
+    refuse_no_text(sql)
     try:
         tree = parse(sql)
     except ValueError as error:
-        raise InvalidInputError(f"where={sql!r:.200} cannot be read as a condition: {error}") from None
+        raise InvalidInputError(
+            f'{sql!r:.200} cannot be read as a condition: {error}; give one in Spark\'s SQL, such as "id > 5"'
+        ) from None
     sides = {"", *(side for side, _ in names)}
     for column in tree.find_all(exp.Column):
         is_plain = column.table.lower() in sides and len(column.parts) <= 2
@@ -87,10 +90,19 @@ def parsed(sql: str, names: Names) -> Any:
             both = [side for side, name in names if name == column.name.lower()]
             why = f"which {' and '.join(both)} have" if both else "which is no column of the table"
             raise InvalidInputError(
-                f"where={sql!r:.200} names {column.name!r:.100}, {why}; it has "
+                f"the condition {sql!r:.200} names {column.name!r:.100}, {why}; it has "
                 f"{', '.join(dict.fromkeys(names.values()))[:1000]}"
             )
     return tree
+
+
+def refuse_no_text(where: Any) -> None:
+    """Raises InvalidInputError for a condition that is no text, such as a list of terms."""
+    if not isinstance(where, str):
+        raise InvalidInputError(
+            f'where={where!r:.200} is no text: give a condition in Spark\'s SQL here, such as "id > 5". Lists of '
+            "conditions are for delete, update, replace_where, count and scan"
+        )
 
 
 READ_BY_SETTINGS = re.compile(
@@ -305,15 +317,29 @@ def parse(sql: str) -> Any:
         parser = _bounded()(dialect=dialect)
         parser.steps_left = _STEPS + _STEPS_A_TOKEN * len(tokens)
         found = parser.parse(tokens, sql)
-    except (SqlglotError, RecursionError) as error:
-        raise ValueError(str(error).partition("\n")[0][:200]) from None
+    except SqlglotError as error:
+        raise ValueError(_what_is_wrong(error)) from None
+    except _TooManySteps as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError:
         raise ValueError("it has half of a surrogate pair, which is no character") from None
-    except Exception as error:  # an error of sqlglot's own, such as for `map(map(map(1)))`
-        raise ValueError(f"sqlglot fails on it: {error!r:.200}") from None
+    except Exception:  # an error of sqlglot's own, such as for `map(map(map(1)))`
+        raise ValueError("the parser of SQL fails on it") from None
     if len(found) != 1 or found[0] is None:
         raise ValueError("it is no single expression")
     return found[0]
+
+
+def _what_is_wrong(error: SqlglotError) -> str:
+    """The reason without the names of sqlglot's classes, and the end of the text up to which it was read."""
+    facts = error.errors[0] if isinstance(error, ParseError) and error.errors else None
+    if facts is None:  # it found no words
+        return "a quote or a comment may have no end"
+    said = str(facts["description"])
+    why = "a part is missing" if "<class" in said else said[:1].lower() + said[1:200]
+    return f"{why} at {facts['start_context'][-100:] + facts['highlight'][:100]!r}"
 
 
 class _TooManySteps(RecursionError):

@@ -84,6 +84,11 @@ def _of_lists(filter: Filter, schema: pa.Schema) -> Condition:
     choices: Any = [filter] if _is_term(filter[0]) else filter
     if wrong := [choice for choice in choices if not isinstance(choice, Sequence)]:
         raise InvalidInputError(_no_filter(wrong[0]))
+    if not all(map(len, choices)):
+        raise InvalidInputError(
+            f"{filter!r:.200} has an empty list, which would hold for every row: leave the list out, or give "
+            "where='true' for all rows"
+        )
     return AnyOf(tuple(AllOf(tuple(_term(it, schema) for it in choice)) for choice in choices))
 
 

@@ -3,9 +3,10 @@
 `Table.compact`, `dbio.compact`, `dbio compact` and the schedule of `vacuum` all make a CompactOptions and pass it on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dbio_commit.base.arguments import check_flags
 from dbio_commit.base.errors import InvalidInputError
 
 TARGET_BYTES = 128 * 1000 * 1000
@@ -61,10 +62,7 @@ class CompactOptions:
             raise InvalidInputError(f"target_size is {self.target_size!r:.100}, not a number of bytes from 1")
         if type(self.min_files) is not int or self.min_files < 1:
             raise InvalidInputError(f"min_files is {self.min_files!r:.100}, not a number from 1")
-        if type(self.rewrite_types) is not bool:
-            raise InvalidInputError(f"rewrite_types is {self.rewrite_types!r:.100}, not True or False")
-        if type(self.full) is not bool:
-            raise InvalidInputError(f"full is {self.full!r:.100}, not True or False")
+        check_flags(rewrite_types=self.rewrite_types, full=self.full)
         if self.most is not None and (type(self.most) is not int or self.most < 1):
             raise InvalidInputError(f"most is {self.most!r:.100}, not a number of bytes from 1")
         if self.sort_by and self.z_order:
@@ -94,8 +92,11 @@ class CompactOptions:
 
 
 def column_names(given: str | Sequence[str]) -> Sequence[str]:
-    """The columns as a sequence. One column may be given as a text alone."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    """The columns as a sequence. One column may be given as a text alone. Raises InvalidInputError for no columns."""
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise InvalidInputError(f"{wrong[0]!r:.100} is no column to sort by: give a list of names, or () for none")
+    return names
 
 
 def is_small(size: int, target_size: int) -> bool:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import ClassVar
 
+from dbio_commit.base.arguments import check_flags, check_numbers
 from dbio_commit.base.errors import RetentionError
 from dbio_commit.base.progress import Progress, silent
 from dbio_commit.base.shown import Shown
@@ -41,7 +42,14 @@ class VacuumOptions:
     """For how many days the history remembers commits of which no file is left."""
 
     def check(self) -> None:
-        """Raises RetentionError for options that could delete files that are still needed."""
+        """Raises RetentionError for options that could delete files that are still needed, InvalidInputError for values
+        of other types."""
+        check_flags(force=self.force, untracked=self.untracked)
+        check_numbers(
+            retention_hours=self.retention_hours,
+            history_days=self.history_days,
+            checkpoint_after=self.checkpoint_after,
+        )
         if not 0 <= self.retention_hours <= MOST_HOURS:
             raise RetentionError(
                 f"a retention of {self.retention_hours:g} h is not possible; give from 1 to {MOST_HOURS:,}, such as 48"

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dbio_commit.base.arguments import check_storage_options
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.texts import visible
@@ -136,6 +137,7 @@ def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapp
 
     Every function that users call begins here. Prepares the session's workers, and this thread for texts in SQL.
     """
+    check_storage_options(explicit)
     settle_workers(spark)
     read_texts_as(spark)
     location = locate(spark, path)

@@ -53,8 +53,8 @@ def test_a_package_that_is_broken_is_named_with_its_own_words() -> None:
     assert str(raised.value) == said
 
 
-@pytest.mark.parametrize("name", ["dbio_commit.nowhere", None])
-def test_an_import_that_is_wrong_here_is_no_missing_package(name: str | None) -> None:
+@pytest.mark.parametrize("name", ["dbio_commit.nowhere", "difflib", "importlib.metadata", None])
+def test_an_import_that_is_wrong_here_or_in_python_is_no_missing_package(name: str | None) -> None:
     with pytest.raises(ImportError) as raised, needs("x"):
         raise ModuleNotFoundError("wrong", name=name)
     assert not isinstance(raised.value, MissingPackageError)

@@ -143,6 +143,14 @@ def test_the_first_lines_alone_are_those_of_the_whole_log(table: Table, tids: li
     assert dbio("log", f"{table.url}/day=1", "-n", "1").exit_code == dbio("log", f"{table.url}/day=1").exit_code != 0
 
 
+@pytest.mark.parametrize("operation", ["foo", "restored", "restore (rewrite", "rewrite (foo)", ""])
+def test_an_operation_that_no_commit_can_have_is_refused(table: Table, tids: list[str], operation: str) -> None:
+    result = dbio("log", table.url, "--operation", operation)
+    assert result.exit_code == 2
+    assert "is none of append, overwrite, overwrite_partitions, rewrite, adopt, compact, restore" in result.stderr
+    assert listed(table.url, "--operation", "adopt") == []
+
+
 def test_what_json_and_the_repr_say_is_what_the_text_says(table: Table, tids: list[str]) -> None:
     newest = table.history()[0]
     assert dbio_json("log", table.url, "-n", "1")["commits"][0]["kind"] == "restore"

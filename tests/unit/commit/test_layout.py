@@ -169,7 +169,7 @@ def test_a_first_write_that_failed_fixes_no_partition_columns(columns: tuple[str
 def test_another_first_write_fixes_the_partition_columns_until_it_fails() -> None:
     table = WakingWorld().table
     pending = table.begin(partition_by=["day"])
-    with pytest.raises(SchemaMismatchError, match="dbio drop"):
+    with pytest.raises(SchemaMismatchError, match="dbio drop --everything"):
         table.begin(partition_by=["month"])
     pending.abort()
     change, late = table.begin(partition_by=["month"]), table.begin()

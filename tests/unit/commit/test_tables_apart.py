@@ -98,7 +98,8 @@ def test_the_vacuum_of_a_table_around_another_names_it_and_says_what_to_do(
     monkeypatch.setattr(LocalStore, "around", lambda self: ())
     Table(outer / "sub").write(ROWS)
     with pytest.raises(
-        InvalidInputError, match=rf"holds another table, {outer}/sub.*dbio copy {outer}/sub .*dbio drop"
+        InvalidInputError,
+        match=rf"holds another table, {outer}/sub.*dbio copy {outer}/sub .*dbio drop {outer}/sub --everything",
     ):
         Table(outer).vacuum()
     assert len(Table(outer).snapshot().files) == 2

@@ -58,7 +58,7 @@ def test_a_plan_says_what_a_restore_does_and_holds_as_long_as_nothing_is_committ
     assert ([file.path for file in plan.back], {file.path for file in plan.goes}) == (first.added, set(second.added))
     assert contents(table) == [b"new", b"newer"]
     write(table, bodies=[b"later"])
-    with pytest.raises(CommitConflictError):
+    with pytest.raises(CommitConflictError, match="for a restore, make a new plan"):
         table.restore(plan)
     assert contents(table) == [b"later", b"new", b"newer"]
     clock.sleep(10)

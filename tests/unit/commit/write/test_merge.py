@@ -90,6 +90,7 @@ def test_a_row_that_matches_two_rows_of_the_source_is_deleted_once(table: dbio.T
     ("source", "on", "when", "said"),
     [
         (changes(1), ["other"], None, "the table has no column 'other'"),
+        (changes(1), "zz", None, "on=.'zz'.: the table has no column 'zz'"),
         (changes(1), "id = 1", None, "names 'id', which target and source have"),
         (changes(1), "target.id = 1", None, "has no columns that must be equal"),
         (changes(1), "target.id = source.id AND target.text < source.text", None, "by more than = of single columns"),

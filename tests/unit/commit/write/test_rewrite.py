@@ -95,6 +95,8 @@ def test_times_without_a_zone_are_in_the_zone_that_is_given() -> None:
         ([("other", "=", 1)], "'other' is no column of the table"),
         ([("id", "=", 1.5)], "does not fit column 'id'"),
         ([("text", "in", "t1")], "a list of values is expected"),
+        ([[]], "has an empty list, which would hold for every row"),
+        ([[("id", "=", 1)], []], "has an empty list, which would hold for every row"),
     ],
 )
 def test_a_condition_for_spark_alone_is_refused_and_changes_nothing(table: dbio.Table, where: Any, said: str) -> None:
