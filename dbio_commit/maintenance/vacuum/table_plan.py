@@ -142,8 +142,9 @@ def still_unknown(snapshot: Snapshot, garbage: Iterable[Candidate]) -> list[Cand
 
 def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions, *, assume_aborted: int = 0) -> bool:
     """Whether to write a checkpoint. `assume_aborted`: how many transactions a dry run would have aborted."""
-    new = len(snapshot.log.uncovered(snapshot.checkpoint.covered)) - len(snapshot.strange) + assume_aborted
-    return new >= max(options.checkpoint_after, 1)
+    uncovered, strange = snapshot.log.uncovered(snapshot.checkpoint.covered), {*snapshot.strange}
+    new = sum(entry.path not in strange for entry in uncovered.values())
+    return new + assume_aborted >= max(options.checkpoint_after, 1)
 
 
 def gone_files(snapshot: Snapshot, left: Container[str]) -> set[str]:

@@ -152,6 +152,16 @@ def test_with_a_wrong_descriptor_vacuum_deletes_nothing_that_a_checkpoint_told(
     assert live(table) == files == data_files(store)
 
 
+def test_vacuum_counts_a_strange_checkpoint_for_no_commit(table: Table, store: MemoryStore, clock: ManualClock) -> None:
+    other = Table.over(MemoryStore(clock), clock)
+    write(other)
+    other.checkpoint()
+    write(table)
+    store.put(names.checkpoint(1), other.store.get(names.checkpoint(1)))
+    assert vacuum_table(table, VacuumOptions(checkpoint_after=1)).checkpoint == names.checkpoint(2)
+    assert table.check().ok
+
+
 def test_a_strange_turn_is_no_sign_of_another_vacuum(table: Table, store: MemoryStore) -> None:
     write(table, "overwrite")
     store.put(names.turn(5), b'{"tid": "3764747161343079266", "table_id": "another"}')
