@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dbio_commit.spark.write.actions import RowAction
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
@@ -16,6 +15,7 @@ from dbio_commit import InvalidInputError, StoreError
 from dbio_commit.data.footers import SPARK_VERSION
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec
+from dbio_commit.spark.write.actions import RowAction
 from dbio_commit.spark.write.copied import CopyCounts, OldFiles, copy
 from dbio_commit.table import Table
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dbio_commit.spark.write.actions import RowAction
 from pyspark import TaskContext
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import LongType, StructType
@@ -21,6 +20,7 @@ from dbio_commit.commit.options import CommitOptions
 from dbio_commit.commit.write.options import WriteOptions
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark.read.scan import ReadSpec
+from dbio_commit.spark.write.actions import RowAction
 from dbio_commit.spark.write.copied import OldFiles
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.run import map_with_actions
