@@ -553,8 +553,9 @@ def test_on_s3_a_publication_lists_puts_and_looks_once_beside_what_the_snapshot_
     table.publish("delta")
     asked = s3_server.requests()[before:]
     found = Counter((it.method, "_delta_log" in it.path + it.query.get("prefix", "")) for it in asked)
-    # Of the snapshot: the log, its commits and checkpoints again, the marker of the new commit. Then the descriptor.
-    assert found == {("GET", True): 1, ("PUT", True): 1, ("HEAD", True): 1, ("GET", False): 4}
+    # Of the snapshot: the log, its commits and checkpoints again, the marker of the new commit. Then the descriptor,
+    # and the commits beside it.
+    assert found == {("GET", True): 1, ("PUT", True): 1, ("HEAD", True): 1, ("GET", False): 5}
 
 
 def test_what_spark_wrote_is_read_as_delta(spark: Any, tmp_path: Path) -> None:

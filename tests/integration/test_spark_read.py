@@ -69,7 +69,7 @@ def test_a_table_is_read_as_of_a_commit_and_as_of_a_time(spark: SparkSession, pa
     assert ids(dbio.read(spark, path, began + timedelta(minutes=90))) == [0, 1]
     assert ids(dbio.read(spark, path, "2026-01-01T01:30:00+00:00")) == [0, 1]
     assert ids(dbio.read(spark, path, "2026-01-01T03:30:00+02:00")) == [0, 1]
-    with pytest.raises(dbio.InvalidInputError, match="read a later state"):
+    with pytest.raises(dbio.InvalidInputError, match=r"had no commit as of .*: read it as of then or later"):
         dbio.read(spark, path, began - timedelta(seconds=1))  # it has no columns to be empty with
     for wrong in ("yesterday", "2026-01-01T01:30:00", datetime(2026, 1, 1), "1234567890123456789"):
         with pytest.raises(dbio.InvalidInputError, match="as_of"):

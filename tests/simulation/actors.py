@@ -634,7 +634,7 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
                 actor.clock.sleep(1.0)
                 continue
             if model is stage.model:
-                model.check_read(snapshot, since=since, waited=actor.waited_after == actor.listed[""])
+                model.check_read(snapshot, since=since, waited=actor.settled_after == actor.listed[""])
             else:
                 world.happened("a directory was adopted during a read")
             world.note(actor.name, f"sees {len(snapshot.files)} files")

@@ -1390,6 +1390,7 @@ def restore_no_columns() -> Iterator[None]:
         if as_of is None:
             return found
         return SimpleNamespace(
+            url=found.url,
             schema=None,
             tids=found.tids,
             files=found.files,

@@ -13,7 +13,7 @@ from .pairs import BY_NAME, NOT_SERIAL, OPERATIONS, Wrong, calls_of, pairs, requ
 
 READS = {
     "over", "url", "snapshot", "to_pandas", "to_arrow", "to_polars", "count", "scan", "read", "history", "trace",
-    "changes", "lag", "schema", "settings", "check", "show", "diff", "plan_restore", "place",
+    "changes", "lag", "schema", "settings", "check", "show", "diff", "plan_restore", "context",
     "refuse_partition", "note", "run", "resume",
 }  # fmt: skip
 """What changes nothing in a table, or only goes on with a transaction that `begin` made."""

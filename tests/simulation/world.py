@@ -106,8 +106,11 @@ class Actor:
     """The operation that it makes next."""
     listed: Counter[str] = field(default_factory=Counter)
     """How often it has listed the log, by prefix."""
-    waited_after: int = 0
-    """After which of its listings of the whole log it waited last, counted from 1."""
+    settled_after: int = 0
+    """After which of its listings of the whole log, counted from 1, it listed the commits once more before it read a
+    checkpoint: it should have waited for what was still to appear."""
+    checkpoint_after: int = 0
+    """After which of these listings it read a checkpoint last."""
     seen: int | None = None
     """Where somebody asks for it: a digest of all that it has seen of the store."""
 
@@ -289,7 +292,6 @@ class SimClock(Clock):
                 self._paused_s += duration_s
                 self._world.faults["machine paused"] += 1
             self.actor.wake_s = self._world.time_s + duration_s
-            self.actor.waited_after = self.actor.listed[""]
             self._world.pause(self.actor)
 
     def random_bits(self, bits: int) -> int:
@@ -406,6 +408,8 @@ class SimStore(SerialStore):
                 world.happened(f"{marker.kind} was gone when it was read")
             raise
         world.note(name, f"{operation} {path}" + ("" if result is None else f": {_short(result)}"))
+        if operation == "get" and path.startswith(Kind.CHECKPOINT) and (actor := world.current()) is not None:
+            actor.checkpoint_after = actor.listed[""]
         if operation in MUTATIONS and self.objects.get(path) is not before:
             self._changed(path)
         return result
@@ -433,6 +437,8 @@ class SimStore(SerialStore):
         wanted = prefixes or ("_",)
         if (actor := self._world.current()) is not None:
             actor.listed[" ".join(prefixes)] += 1
+            if prefixes == (Kind.COMMITTED,) and actor.checkpoint_after != actor.listed[""]:
+                actor.settled_after = actor.listed[""]
         return self._pages("list_log", " ".join(prefixes), lambda path: path.startswith(wanted) and "/" not in path)
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:

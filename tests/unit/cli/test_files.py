@@ -56,7 +56,7 @@ def test_files_where_no_condition_can_be_read_is_a_usage_error(table: Table) -> 
     for where in ("nonsense = 1", "id ="):
         result = dbio("files", table.url, "--where", where)
         assert result.exit_code == 2
-        assert f"where='{where}'" in result.stderr
+        assert f"'{where}'" in result.stderr
 
 
 def test_files_as_of_a_tid_or_the_time_in_the_log_includes_that_commit_and_none_after(table: Table) -> None:

@@ -6,6 +6,7 @@ Rules: NOTES.md, Erasures.
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from dbio_commit import (
     ObjectNotFoundError,
     Table,
 )
+from dbio_commit.commit import state_after
 from dbio_commit.feed.feed import Feed, FeedOptions
 from dbio_commit.feed.follow import Follower
 from dbio_commit.maintenance.erase.report import EraseReport
@@ -526,7 +528,8 @@ def test_a_condition_on_a_column_that_an_overwrite_dropped_says_that_vacuum_dele
 def test_a_condition_on_a_column_that_no_overwrite_dropped_says_that_live_files_have_its_values() -> None:
     table = with_history(by_day=False)
     user_id, _, day = COLUMNS["fields"]
-    table.begin().commit({**COLUMNS, "fields": [user_id, day]})
+    with patch.object(state_after, "find_misfit", lambda *columns: None):  # as in earlier versions
+        table.begin().commit({**COLUMNS, "fields": [user_id, day]})
     with pytest.raises(InvalidInputError, match=r"no column 'who' any more, but live files .*merge_schema=True"):
         erase(table.store, table.clock, f"who = '{PERSON}'", delete=_must_not)
 

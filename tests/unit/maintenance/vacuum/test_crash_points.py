@@ -301,7 +301,8 @@ def overtake(scene: Scene, read: Callable[[Table], object], vacuums: int) -> lis
 
 
 def schema(number: int) -> dict[str, object]:
-    return {"type": "struct", "fields": [{"name": f"column {number}", "type": "long"}]}
+    """Each later one has the columns of the earlier ones."""
+    return {"type": "struct", "fields": [{"name": f"column {it}", "type": "long"} for it in range(number + 1)]}
 
 
 def overtake_at_calls(
