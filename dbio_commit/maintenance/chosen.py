@@ -1,15 +1,14 @@
 """Chooses partitions of a table, by their values or by a condition, for operations on whole partitions. Pure."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from dbio_commit.base.arguments import check_partition
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.packages import require
 from dbio_commit.protocol.names import Partition, format_partition, parse_partition
-from dbio_commit.protocol.partition_values import Given, read, spell
-from dbio_commit.protocol.partitions import partition_types
+from dbio_commit.protocol.partition_values import Given, spell
+from dbio_commit.protocol.partitions import agreed_text, partition_types
 from dbio_commit.protocol.settings import Layout
 
 Chooses = Callable[[Partition], bool]
@@ -40,21 +39,10 @@ def by_values(
             wanted[column] = value if is_text else spell(value, types.get(column))
         except ValueError as error:
             raise InvalidInputError(f"partition column {column!r} of {where}: {error}") from None
-    values_of = {column: _meaning(text, types.get(column)) for column, text in wanted.items()}
-
-    def chooses(partition: Partition) -> bool:
-        found = ((partition.get(column), types.get(column), value) for column, value in values_of.items())
-        return all(_meaning(text, kind) == value for text, kind, value in found)
-
-    return chooses
-
-
-def _meaning(text: str | None, kind: str | None) -> tuple[str, Any]:
-    """The value that the text of a directory's name stands for; the text itself, if it is no value of the type."""
-    if text is not None and kind is not None:
-        with suppress(ValueError):
-            return "value", read(text, kind)
-    return "text", text
+    agreed = {column: agreed_text(text, types.get(column)) for column, text in wanted.items()}
+    return lambda partition: all(
+        agreed_text(partition.get(column), types.get(column)) == text for column, text in agreed.items()
+    )
 
 
 def by_condition(

@@ -22,9 +22,8 @@ from dbio_commit.maintenance.staged_copies import refuse_before_first, stage_cop
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
 from dbio_commit.protocol.markers.commit import Operation
-from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.partition_values import Given, read
-from dbio_commit.protocol.partitions import Types, partition_types
+from dbio_commit.protocol.partition_values import Given
+from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile, files_in
 from dbio_commit.store import Store
@@ -121,15 +120,15 @@ def _refuse_other_columns(plan: RestorePlan) -> None:
 
 def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
     """The plan for the chosen partitions. Reads only what may have files of them."""
+    had, has = files_in(plan.then.files, chooses), files_in(plan.now.files, chooses)
     types = partition_types(plan.now.schema or plan.then.schema, plan.now.partition_columns)
-
-    def comes_back(partition: Partition) -> bool:
-        if chooses(partition):
-            _refuse_unreadable(partition, types, url=plan.url)
-            return True
-        return False
-
-    had, has = files_in(plan.then.files, comes_back), files_in(plan.now.files, chooses)
+    for it in find_unread(had, types):
+        directory = names.split(it.path)[0]
+        raise InvalidInputError(
+            f"the partition {directory!r:.300} of {plan.url} cannot come back: the column {it.column!r} is "
+            f"{types[it.column]} now, and {names.parse_partition(directory)[it.column]!r:.200} is no such value; "
+            "nothing was restored: restore the whole table, or write these rows with a value of that type"
+        )
     if not (had or has):
         raise InvalidInputError(
             f"{plan.url} has no files in such a partition now, and had none then; nothing was restored: `dbio files` "
@@ -139,21 +138,6 @@ def _plan_part(plan: RestorePlan, chooses: Chooses) -> RestorePlan:
     back = [file for file in had if file.path not in live]
     goes = [file for file in has if file.path not in of_then]
     return replace(plan, back=back, goes=goes, is_part=True)
-
-
-def _refuse_unreadable(partition: Partition, types: Types, *, url: str) -> None:
-    """Raises InvalidInputError for a partition whose text is no value of the type that its column has now."""
-    for column, text in partition.items():
-        kind = types.get(column)
-        try:
-            if text is not None and kind is not None:
-                read(text, kind)
-        except ValueError:
-            raise InvalidInputError(
-                f"the partition {names.format_partition(partition)!r:.300} of {url} cannot come back: the column "
-                f"{column!r} is {kind} now, and {text!r:.200} is no such value; nothing was restored: restore the "
-                "whole table, or write these rows with a value of that type"
-            ) from None
 
 
 def restore(

@@ -79,7 +79,7 @@ _Key = tuple[str | None, ...]
 
 
 def _key(partition: Partition, columns: Sequence[str], types: Types) -> _Key:
-    return tuple(_same(partition[column], types.get(column)) for column in columns)
+    return tuple(agreed_text(partition[column], types.get(column)) for column in columns)
 
 
 def _key_alike(key: _Key, columns: Sequence[str], types: Types) -> _Key:
@@ -93,7 +93,7 @@ def _is_read(key: _Key, columns: Sequence[str], types: Types) -> bool:
 
 
 @lru_cache(maxsize=1 << 14)
-def _same(value: str | None, kind: str | None) -> str | None:
+def agreed_text(value: str | None, kind: str | None) -> str | None:
     """The canonical text of the value that all readers find; the text itself if they do not agree."""
     if value is None or kind is None:
         return value
