@@ -48,7 +48,7 @@ _MOST_LINES = 60
 _MOST_CHARACTERS = 4000
 """The most lines of a message, and the most characters of a line."""
 _LOOKED_AT = 16_000
-"""So many characters at each end of a line are searched for secrets. A cut keeps less, by more than a secret has."""
+"""So many characters at each end of a line are searched for secrets: more than a cut keeps, and a secret has."""
 
 
 def _bounded(lines: list[str]) -> list[str]:
