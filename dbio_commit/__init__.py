@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from dbio_commit.commit.write.clauses import when_matched as when_matched
     from dbio_commit.commit.write.clauses import when_not_matched as when_not_matched
     from dbio_commit.commit.write.clauses import when_not_matched_by_source as when_not_matched_by_source
+    from dbio_commit.joint import JointTransaction as JointTransaction
+    from dbio_commit.joint import transact as transact
+    from dbio_commit.joint import transaction as transaction
     from dbio_commit.log.snapshot import Snapshot as Snapshot
     from dbio_commit.protocol.commits import Commit as Commit
     from dbio_commit.protocol.markers.files import FileInfo as FileInfo
@@ -75,6 +78,7 @@ _HOMES = {
         """,
         "dbio_commit.commit.isolation": "Read",
         "dbio_commit.commit.transaction": "Transaction",
+        "dbio_commit.joint": "JointTransaction transact transaction",
         "dbio_commit.log.snapshot": "Snapshot",
         "dbio_commit.protocol.commits": "Commit",
         "dbio_commit.protocol.markers.files": "FileInfo",

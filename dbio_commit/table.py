@@ -411,12 +411,17 @@ class Table:
         """
         return Transaction(self.context, terms)
 
-    def abort(self, tid: str) -> None:
-        """Aborts a pending transaction of any writer. Raises TransactionStateError if it is committed."""
+    def abort(self, tid: str, *, alone: bool = False) -> None:
+        """Aborts a pending transaction of any writer. Raises TransactionStateError if it is committed.
+
+        A joint transaction is aborted in its home first, and so in all its tables. `alone` aborts it in this table
+        without that, for a home that is gone for good: look first whether another of its tables has the commit.
+        """
+        check_flags(alone=alone)
         self.refuse_partition()
         with suppress(ObjectNotFoundError):  # no table: the directory scope
             prove_store(self.store)
-        abort_pending(self.store, self.clock, tid)
+        abort_pending(self.store, self.clock, tid, alone=alone)
 
     @takes_options
     def delete(
@@ -932,11 +937,13 @@ def snapshots(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[Snapshot]:
-    """The committed states of several tables at one moment: now, or as of a time (aware, or ISO 8601 text).
+    """The committed states of several tables at one moment: now, as of a time (aware, or ISO 8601 text), or as of the tid
+    of a joint transaction.
 
     The moment is within this call. A commit that was reported before the call began is in its snapshot. If a snapshot
-    has a commit, then each commit that was reported before this one was made is in the snapshot of its own table. The
-    tables are read side by side, each with the requests of `Table.snapshot`.
+    has a commit, then each commit that was reported before this one was made is in the snapshot of its own table. A
+    joint transaction is in all snapshots of its tables, or in none. The tables are read side by side, each with the
+    requests of `Table.snapshot`.
 
     A table is a `Table`, or the path of one, which is opened with `storage_options`. All of them lie in one store. The
     snapshots come in the order of the tables. Raises InvalidInputError for tables in several stores, for a
@@ -950,12 +957,15 @@ def snapshots(
     opened = [it if isinstance(it, Table) else Table(it, storage_options) for it in tables]
     if not opened:
         return []
-    if isinstance(as_of, str) and names.is_tid(as_of):
-        raise InvalidInputError(f"as_of={as_of!r:.200} is no time, and a tid belongs to one table; give a time")
+    tid = as_of if isinstance(as_of, str) and names.is_tid(as_of) else None
+    if tid is not None and not names.is_joint(tid):
+        raise InvalidInputError(
+            f"as_of={as_of!r:.200} is the tid of a commit to one table; give a time, or the tid of a joint transaction"
+        )
     for table in opened:
         table.refuse_partition()
-    time = None if as_of is None else parse_time(as_of, what="as_of")
-    return read_snapshots([table.store for table in opened], opened[0].clock, as_of=time)
+    point = as_of if as_of is None or tid else parse_time(as_of, what="as_of")
+    return read_snapshots([table.store for table in opened], opened[0].clock, as_of=point)
 
 
 def _sql(where: "Where", time_zone: str | None) -> str:

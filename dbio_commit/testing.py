@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
+from os.path import normpath, relpath
 from threading import RLock
 from typing import BinaryIO, TypeVar, cast
 from uuid import uuid4
@@ -14,7 +15,7 @@ from dbio_commit.base.errors import ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import join, split
-from dbio_commit.store.contract import Listing, Store, Unfinished, too_large
+from dbio_commit.store.contract import Listing, Store, Unfinished, lies_elsewhere, too_large
 from dbio_commit.store.paths import remove_upwards
 
 _A = TypeVar("_A")
@@ -65,8 +66,13 @@ class MemoryStore(Store):
     operation is not applied. If `after` raises, it was applied, and its answer is lost.
     """
 
-    def __init__(self, clock: Clock | None = None, *, url: str = "memory://table") -> None:
+    def __init__(
+        self, clock: Clock | None = None, *, url: str = "memory://table", lake: "dict[str, MemoryStore] | None" = None
+    ) -> None:
+        """`lake` has the stores of all tables of one lake by their URLs, and gets this one, too."""
         self.url = url
+        self.lake = {} if lake is None else lake
+        self.lake[url] = self
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.unfinished: list[Unfinished] = []
         self.before: Step = lambda operation, path: None
@@ -83,6 +89,18 @@ class MemoryStore(Store):
     @property
     def principal(self) -> str:
         return self._principal
+
+    def beside(self, path: str) -> "MemoryStore":
+        scheme, _, here = self.url.partition("://")
+        url = f"{scheme}://{normpath(join(here, path))}"
+        if url not in self.lake:
+            MemoryStore(self._clock, url=url, lake=self.lake)
+        return self.lake[url]
+
+    def path_to(self, other: Store) -> str:
+        if not isinstance(other, MemoryStore) or other.lake is not self.lake:
+            raise lies_elsewhere(self, other)
+        return relpath(f"/{other.url.partition('://')[2]}", f"/{self.url.partition('://')[2]}")
 
     def shares_clock(self, other: Store) -> bool:
         return isinstance(other, MemoryStore)

@@ -533,12 +533,25 @@ def restore(
 
 
 @app.command()
-def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
-    """Abort a pending transaction. Its writer can then no longer commit it."""
+def abort(
+    path: _Path,
+    tid: _Tid,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Of a joint transaction whose home is gone for good: abort it here, without its home."
+        ),
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """Abort a pending transaction. Its writer can then no longer commit it.
+
+    A joint transaction is aborted in all of its tables.
+    """
     with _errors(as_json, "aborting the transaction"):
         table = Table(path)
         before = table.show(tid)
-        table.abort(tid)
+        table.abort(tid, alone=alone)
     told = {"url": table.url, "tid": tid, "state": TransactionState.ABORTED, "garbage": total_json(before.files)}
     was_aborted = before.state is TransactionState.ABORTED
     done = f"aborted {tid}; its files are garbage now: {total_text(before.files)}"

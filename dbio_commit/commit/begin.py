@@ -17,7 +17,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
-from dbio_commit.commit.context import WriteContext
+from dbio_commit.commit.context import JOINT, WriteContext
 from dbio_commit.commit.directory_root import DirectoryRoot, left_alone
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
@@ -197,9 +197,13 @@ def begin(
         skipped=skipped,
         unclaimed=None if claims else target.looked or clock.moment(),
     )
-    tid = root.claim(target, None if moves else columns, terms.begun) if claims else new_tid(clock)
+    joint = JOINT.get()
+    if joint is not None:
+        terms = replace(terms, home=joint.home_for(store, clock, target, moves=moves, claims=claims))
+    layout, given = None if moves else columns, joint.tid if joint else None
+    tid = root.claim(target, layout, terms.begun, tid=given) if claims else new_tid(clock)
     terms = replace(terms, tid=tid, commit_id=new_uuid(clock))
-    return Transaction(context, terms)
+    return Transaction(context, terms, joint=joint)
 
 
 def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:

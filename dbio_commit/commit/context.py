@@ -1,7 +1,9 @@
 """Defines what every write to a table needs, such as its store and its clock. Needs no pyarrow."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.commit.provenance import SparkRun
@@ -9,6 +11,9 @@ from dbio_commit.data.footers import Inspector
 from dbio_commit.protocol import names
 from dbio_commit.protocol.settings import Settings
 from dbio_commit.store import Store
+
+if TYPE_CHECKING:
+    from dbio_commit.commit.joint import JointCommit
 
 FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
 """The work after a commit, given the table's settings. The call only looks, since the commit may not be known to stand
@@ -33,6 +38,11 @@ class WriteContext:
     @property
     def url(self) -> str:
         return self.store.url
+
+
+JOINT: ContextVar["JointCommit | None"] = ContextVar("joint", default=None)
+"""The joint transaction to which a transaction belongs that begins now. Only a method of `JointTransaction` sets it,
+for its own call: nothing else joins."""
 
 
 _LONGEST_FILE_NAME = 160

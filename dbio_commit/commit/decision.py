@@ -25,12 +25,16 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.tids import new_uuid
+from dbio_commit.log.joint import ABORTED, find_home, get_if_there
 from dbio_commit.log.listing import has_start, read_checkpoint, read_commit, read_descriptor, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers.bodies import encode
-from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker, decode_commit
+from dbio_commit.protocol.markers.bodies import INSPECT, encode
+from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker, decode_commit, read_parts
+from dbio_commit.protocol.markers.descriptor import decode_descriptor
+from dbio_commit.protocol.markers.joint import HERE
 from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
 PUT_ATTEMPTS = 5
@@ -235,8 +239,10 @@ def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> 
         raise decided_long_ago(store, tid)
 
 
-def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
+def abort_many(store: Store, clock: Clock, tids: Sequence[str], *, alone: bool = False) -> dict[str, DbioError | None]:
     """As `abort_transaction`, for many transactions at once. Returns why each is not aborted, or None if it is.
+
+    With `alone`, joint transactions are aborted in this table without a look at their homes.
 
     The caller saw in a listing, perhaps long ago, that they are pending. So this first looks for their markers by name.
     Then it puts all abort markers, and reads the log once to find those that decide nothing.
@@ -244,7 +250,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
     outcomes = _find_ended(store, tids)
     left = [tid for tid in tids if tid not in outcomes]
     markers = [_new_abort(clock) for _ in left]
-    failures = store.ask_each(lambda put: _try_abort(store, *put), [*zip(left, markers, strict=True)])
+    failures = store.ask_each(lambda put: _try_abort(store, *put, alone=alone), [*zip(left, markers, strict=True)])
     outcomes |= zip(left, failures, strict=True)
     aborted = [tid for tid, failure in outcomes.items() if failure is None]
     if not aborted:
@@ -316,7 +322,9 @@ def _put_abort(
     raise StoreError(f"{store.url_of(path)} appears and disappears; try again")
 
 
-def _try_abort(store: Store, tid: str, marker: CommitMarker | None, *, makes_room: bool = True) -> DbioError | None:
+def _try_abort(
+    store: Store, tid: str, marker: CommitMarker | None, *, makes_room: bool = True, alone: bool = False
+) -> DbioError | None:
     """Puts an abort marker. Returns the error if that failed.
 
     A commit marker without content, left by a disk that failed, counts as absent. No writer of it is still at work, so
@@ -324,11 +332,13 @@ def _try_abort(store: Store, tid: str, marker: CommitMarker | None, *, makes_roo
     """
     path = names.committed(tid)
     try:
+        if marker is not None and not alone:
+            _end_at_home(store, tid, marker)
         _put_abort(store, path, tid, marker)
     except CorruptMarkerError as error:
         if not makes_room:
             return error
-        return _remove_empty(store, path) or _try_abort(store, tid, marker, makes_room=False)
+        return _remove_empty(store, path) or _try_abort(store, tid, marker, makes_room=False, alone=alone)
     except DbioError as error:
         return error
     return None
@@ -340,6 +350,76 @@ def _remove_empty(store: Store, path: str) -> DbioError | None:
     except DbioError as error:
         return error
     return None
+
+
+# --- joint transactions -------------------------------------------------------------------------------------------
+
+
+def carry_out(store: Store, tid: str) -> bool:
+    """Commits a pending joint transaction to this table, if its home has committed it. Returns whether it has.
+
+    Raises CorruptMarkerError if its home is not where the start marker says, StoreError.
+    """
+    home = find_home(store, tid)
+    part = home and home.decision()
+    if not home or not part:
+        return False
+    _put_part(store, tid, part, where=home.url)
+    return True
+
+
+def carry_out_everywhere(home: Store, tid: str) -> None:
+    """Commits a joint transaction that this table, its home, has committed, to its other tables, as far as it is not
+    committed there. Then this table may forget it. A table that was dropped since needs nothing.
+
+    Raises what `carry_out` raises.
+    """
+    body = get_if_there(home, names.committed(tid))
+    where = home.url_of(names.committed(tid))
+    info = decode_commit(body, where=where, scope=Scope.TABLE).dbio_commit if body else None
+    if not body or info is None or info.joint is None or info.joint.home.path != HERE:
+        return
+    parts = read_parts(body, where=where)
+    for table in info.joint.tables:
+        part, other = parts.get(table.id), home.beside(table.path)
+        if part is None or _id_of(other) != table.id:
+            continue
+        started, decided = other.stat_many([names.started(tid), names.committed(tid)])
+        if started and not (decided and decided.size):
+            _put_part(other, tid, part, where=where)
+
+
+def _id_of(store: Store) -> str | None:
+    body = get_if_there(store, names.DESCRIPTOR)
+    return decode_descriptor(body, where=store.url_of(names.DESCRIPTOR)).id if body else None
+
+
+def _put_part(store: Store, tid: str, part: bytes, *, where: str) -> None:
+    """Puts the commit marker that a home has for this table. `where` is the home's marker."""
+    info = decode_commit(part, where=where, scope=Scope.TABLE).dbio_commit
+    if info is None or info.table_id is None:
+        raise CorruptMarkerError(f"{where} has a part that names no table; {INSPECT}")
+    commit_once(store, tid, part, commit_id=info.commit_id, is_young=lambda: False)
+
+
+def _end_at_home(store: Store, tid: str, abort: CommitMarker) -> None:
+    """Before a transaction is aborted here: if it is a joint one that another table decides, aborts it there.
+
+    Raises TransactionStateError if its home has committed it: then it is committed here, too.
+    """
+    home = find_home(store, tid)
+    if home is None:
+        return
+    for _ in range(PUT_ATTEMPTS):
+        decision = home.decision()
+        if decision == ABORTED:
+            return
+        if decision is not None:
+            _put_part(store, tid, decision, where=home.url)
+            raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+        if home.store.put_if_absent(names.committed(tid), encode(abort)) and not has_start(home.store, tid):
+            withdraw(home.store, names.committed(tid))  # the decision was purged meanwhile
+    raise StoreError(f"{home.url} appears and disappears; try again")
 
 
 def decided_long_ago(store: Store, tid: str) -> TransactionStateError:

@@ -55,7 +55,7 @@ class DirectoryRoot(Root):
         settled = snapshot.files or snapshot.partition_columns
         return Target(scope=self.scope, partition_columns=snapshot.partition_columns if settled else None)
 
-    def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
+    def claim(self, target: Target, layout: Layout | None, begun: bytes, *, tid: str | None = None) -> str:
         """A new tid. Each directory gets its start marker before the first file in it."""
         return new_tid(self.clock)
 

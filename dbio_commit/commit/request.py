@@ -11,6 +11,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.joint import OtherTable
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App, StartMarker
@@ -63,6 +64,8 @@ class Terms:
     """Which table it is. None in the directory scope."""
     provenance: Provenance | None = None
     """Who began it; None if that is not recorded."""
+    home: OtherTable | None = None
+    """For a part of a joint transaction: the table in which that is decided."""
 
     @property
     def is_table(self) -> bool:
@@ -83,7 +86,7 @@ class Terms:
     def takes_turn(self) -> bool:
         """Whether it commits only in a turn (I7). If not, it is an append. One that keeps the columns is blind: it
         takes no turn."""
-        return bool(RULES[self.operation].needs_state or self.app or self.is_conditional or self.sets)
+        return bool(RULES[self.operation].needs_state or self.app or self.is_conditional or self.sets or self.home)
 
     @property
     def begun(self) -> bytes:
@@ -96,6 +99,7 @@ class Terms:
                 app=self.app,
                 takes_turn=self.takes_turn,
                 provenance=self.provenance,
+                home=self.home,
                 job=self.job,
             )
         )
@@ -138,6 +142,8 @@ class CommitRequest:
     """Who makes the commit, and its message and labels; None if that is not recorded."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
+    tables: int = 1
+    """In how many tables its joint transaction takes turns."""
     beside: Callable[[Settings | None], object] | None = None
     """Called with the table's settings, beside the last request of the commit, if these settings publish the table."""
 

@@ -59,8 +59,9 @@ class Root(ABC):
         self.store, self.clock = store, clock
 
     @abstractmethod
-    def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
-        """Returns a tid that no other transaction has. `begun` is the body of its start marker.
+    def claim(self, target: Target, layout: Layout | None, begun: bytes, *, tid: str | None = None) -> str:
+        """Returns a tid that no other transaction has: the given one, or a new one. `begun` is the body of its start
+        marker.
 
         Raises CommitConflictError if the target has changed. A `layout` of None accepts any partition columns.
         """

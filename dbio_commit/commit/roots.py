@@ -20,8 +20,8 @@ KINDS: Mapping[Scope, type[TableRoot] | type[DirectoryRoot]] = {
 }
 
 
-def abort_pending(store: Store, clock: Clock, tid: str) -> None:
-    """Aborts a transaction of any writer, also in a table that was dropped.
+def abort_pending(store: Store, clock: Clock, tid: str, *, alone: bool = False) -> None:
+    """Aborts a transaction of any writer, also in a table that was dropped. `alone`: see `abort_many`.
 
     Raises InvalidInputError if no marker has this tid, TransactionStateError if the transaction is committed.
     """
@@ -29,19 +29,19 @@ def abort_pending(store: Store, clock: Clock, tid: str) -> None:
     def abort() -> None:
         found = open_log(store, clock, even_dropped=True)
         if isinstance(found, TableLog):
-            _abort_in_table(found, tid)
+            _abort_in_table(found, tid, alone=alone)
         else:
             _abort_in_directories(found, tid)
 
     until_quiet(store, abort)
 
 
-def _abort_in_table(table: TableLog, tid: str) -> None:
+def _abort_in_table(table: TableLog, tid: str, *, alone: bool) -> None:
     if tid in table.checkpoint().covered and tid not in table.log.committed:
         raise decided_long_ago(table.store, tid)
     if tid not in table.log.started and tid not in table.log.committed:
         raise _unknown(table.store, tid)
-    if failure := abort_many(table.store, table.clock, [tid])[tid]:
+    if failure := abort_many(table.store, table.clock, [tid], alone=alone)[tid]:
         raise failure
 
 

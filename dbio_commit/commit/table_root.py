@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -72,6 +72,20 @@ _TIDS_TO_TRY = 10
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A commit that is checked and not decided yet. If it depends on the table's state, its turn is taken."""
+
+    request: CommitRequest
+    marker: CommitMarker
+    origin: Origin | None
+    metadata: Metadata
+    """The table's after the commit."""
+    turn: int | None
+    table: Snapshot | None
+    """The table in the turn."""
+
+
 class TableRoot(Root):
     """A table with a descriptor."""
 
@@ -112,8 +126,8 @@ class TableRoot(Root):
 
     # --- write ----------------------------------------------------------------------------------------------------
 
-    def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
-        tid = _claim_tid(self.store, self.clock, begun)
+    def claim(self, target: Target, layout: Layout | None, begun: bytes, *, tid: str | None = None) -> str:
+        tid = _claim_tid(self.store, begun, lambda: tid or new_tid(self.clock))
         if not (target.looked and self.clock.is_within(target.looked, TRUST_S)):
             self._refuse_changed(tid, layout, target.origin)
         return tid
@@ -199,6 +213,12 @@ class TableRoot(Root):
             raise
 
     def _commit(self, request: CommitRequest) -> Commit:
+        draft = self.draft(request)
+        return draft if isinstance(draft, Commit) else self.decide(draft, self.encode(draft))
+
+    def draft(self, request: CommitRequest) -> "Commit | Draft":
+        """What the transaction commits, with its turn taken if it needs one; or an earlier decision. Nothing is decided
+        yet."""
         terms = request.terms
         if terms.skipped:
             return self._skip(request)
@@ -213,7 +233,7 @@ class TableRoot(Root):
                 raise self._gone(terms.tid) from None
             self._look_at_descriptor(terms)  # raises a clearer error if the files are gone with their table
             raise
-        turn, removed, shorten = None, list[str](), None
+        turn, removed, table = None, list[str](), None
         origin, metadata = terms.origin, self._metadata_if_blind(request)
         if metadata is None:
             taken = self._take_turn(request)
@@ -232,30 +252,38 @@ class TableRoot(Root):
             removed, origin = RULES[terms.operation].removes(request, table), table.origin
             if request.read:
                 refuse_unread_rows(table, request.read, tid=terms.tid)
-            shorten = partial(refer, live=table.files, whole=table.whole)
             metadata = metadata_after(request, table.metadata, turn, where=self.store.url)
             refuse_unread(table, removed, metadata, layout=terms.partition_columns)
         if origin is None or origin.dated is None:
             origin = self._look_at_descriptor(terms)
         marker = self._marker(request, removed, turn, metadata, origin)
-        body = encode_commit(
-            marker, shorten=shorten, shorten_above=self.refer_above, warn=partial(self.warn_lean, terms)
+        return Draft(request, marker, origin=origin, metadata=metadata, turn=turn, table=table)
+
+    def encode(self, draft: "Draft") -> bytes:
+        table, terms = draft.table, draft.request.terms
+        shorten = partial(refer, live=table.files, whole=table.whole) if table else None
+        return encode_commit(
+            draft.marker, shorten=shorten, shorten_above=self.refer_above, warn=partial(self.warn_lean, terms)
         )
+
+    def decide(self, draft: "Draft", body: bytes) -> Commit:
+        """Puts the commit marker, with this body."""
+        request, metadata, terms = draft.request, draft.metadata, draft.request.terms
         if self.age_s(terms) > MAX_LIFE_S and (earlier := self._find_earlier(terms)):
             return self._result_as_found(terms.tid, earlier)  # a copy has committed it while this one stood still
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
-        refuse_gone, beside = partial(self._refuse_gone, terms.tid, origin), request.beside
+        refuse_gone, beside = partial(self._refuse_gone, terms.tid, draft.origin), request.beside
         if beside is not None and published_forms(metadata.settings):
             self.store.together(refuse_gone, partial(beside, metadata.settings))
         else:
             refuse_gone()
-        if turn is not None and not found:
-            remember_metadata(self.store, self.clock, metadata, table.log)
+        if draft.table is not None and not found:
+            remember_metadata(self.store, self.clock, metadata, draft.table.log)
             if terms.app:
-                abort_superseded(self.store, self.clock, table, terms.app, tid=terms.tid)
-        return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
+                abort_superseded(self.store, self.clock, draft.table, terms.app, tid=terms.tid)
+        return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, draft.marker)
 
     def _metadata_if_blind(self, request: CommitRequest) -> Metadata | None:
         """The table's current columns and settings, for a blind append to record. None for a commit that takes a turn.
@@ -393,6 +421,7 @@ class TableRoot(Root):
                     origin=terms.origin,
                     new_layout=terms.changes_layout,
                     new_columns=has_new_columns(request),
+                    tables=request.tables,
                     free=self._free_turn(terms),
                     read_ahead=read_ahead,
                 )
@@ -470,10 +499,10 @@ def _is_by(layout: Layout | None, seen: Seen) -> bool:
     return layout is None or (seen.layout == layout and not seen.new_layout_by)
 
 
-def _claim_tid(store: Store, clock: Clock, begun: bytes) -> str:
+def _claim_tid(store: Store, begun: bytes, draw: Callable[[], str]) -> str:
     """A tid that nobody else has. Once in each process, this also proves that the store has put-if-absent."""
     for _ in range(_TIDS_TO_TRY):
-        tid = new_tid(clock)
+        tid = draw()
         if create(store, names.started(tid), begun):
             return tid
     raise StoreError(f"{store.url} refused {_TIDS_TO_TRY} new tids as taken; check the machine's clock and try again")

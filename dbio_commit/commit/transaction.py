@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -32,6 +33,7 @@ from dbio_commit.commit.checkpoints import checkpoint_by_chance
 from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.file_checks import FileChecks, check_new_path
 from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.joint import JointCommit, Member
 from dbio_commit.commit.options import NoteKeywords, takes_options
 from dbio_commit.commit.provenance import Note, amended
 from dbio_commit.commit.request import CommitRequest, Terms
@@ -59,6 +61,7 @@ _log = get_logger(__name__)
 
 class _State(Enum):
     OPEN = "open"
+    JOINED = "part of a joint transaction, which decides it"
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "of unknown outcome"
@@ -77,8 +80,9 @@ class Transaction:
     terms: Terms
     """What was settled when it began. Can be pickled, for `Table.resume` in another process of this machine."""
 
-    def __init__(self, context: WriteContext, terms: Terms) -> None:
+    def __init__(self, context: WriteContext, terms: Terms, *, joint: JointCommit | None = None) -> None:
         self.terms = terms
+        self._joint = joint
         self._context = context
         self.inspector = context.inspector
         """As in `WriteContext`."""
@@ -271,7 +275,14 @@ class Transaction:
         provenance = amended(self.terms.provenance, Note(**note))
         with self._deciding():
             request = self._checked_request(schema, metrics or {}, provenance, began_s, after)
+            if self._joint is not None:
+                self._state = _State.JOINED
+                return self._joint.add(Member(self._root, request, self.abort, partial(self._conclude, request, after)))
             commit = self._root.commit(request)
+        return self._conclude(request, after, commit)
+
+    def _conclude(self, request: CommitRequest, after: "_After", commit: Commit) -> Commit:
+        """What follows the decision. Returns the commit with its time."""
         if commit.skipped:
             self._try_abort()
             self._state = _State.ABORTED  # even if the abort failed: there is nothing left to commit

@@ -21,8 +21,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers.bodies import encode
-from dbio_commit.protocol.markers.turn import Turn
+from dbio_commit.protocol.markers.turn import Turn, encode_turn
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
@@ -62,6 +61,7 @@ def take_turn(
     origin: Origin | None = None,
     new_layout: bool = False,
     new_columns: bool = False,
+    tables: int = 1,
     free: int | None = None,
     read_ahead: Callable[[Log], None] = lambda log: None,
 ) -> int | None:
@@ -71,6 +71,7 @@ def take_turn(
     undecided for the lease is aborted. While a turn with `new_layout` is undecided, no transaction begins; while one
     with `new_columns` is undecided, no blind append commits.
 
+    - `tables` is the number of tables in which a joint transaction takes turns.
     - `free` is the next turn, if all earlier ones were seen decided within TRUST_S. It is taken without a look: the
       caller's look in the turn shows whether the table is still there.
     - `read_ahead` is called with the log before the turn is taken, and with each listing while another transaction
@@ -79,7 +80,7 @@ def take_turn(
     Raises CommitConflictError if the table of this `origin` is gone.
     """
     table_id = origin.table_id if origin else None
-    body = encode(Turn(tid=tid, table_id=table_id, new_layout=new_layout, new_columns=new_columns))
+    body = encode_turn(Turn(tid=tid, table_id=table_id, new_layout=new_layout, new_columns=new_columns, tables=tables))
     failures, is_ahead, lost = 0, False, 0
     while True:
         if free is None:
@@ -170,7 +171,7 @@ def _wait_for(
     is_over, is_free = _look(store, own, holder.tid)
     watched_s, looked_s, pause_s = 0.0, clock.monotonic(), 0.02
     settle_s = SETTLE_S if holder.new_layout else 0.0
-    lease_s = LEASE_S + settle_s
+    lease_s = LEASE_S * holder.tables + settle_s
     while not is_over and not is_free:
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 1.0)
@@ -182,7 +183,7 @@ def _wait_for(
         now_s = clock.monotonic()
         watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
         if not is_free and watched_s >= lease_s:
-            if watched_s < (lease_s := _lease_s(store, log.committed) + settle_s):
+            if watched_s < (lease_s := _lease_s(store, log.committed) * holder.tables + settle_s):
                 continue
             _end_lease(store, clock, holder.tid, lease_s)
             is_over, _ = _look(store, own, holder.tid)

@@ -15,6 +15,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.texts import command
 from dbio_commit.log.directory_log import DirectoryLog
+from dbio_commit.log.joint import refuse_half
 from dbio_commit.log.listing import refuse_dropped, refuse_lost_descriptor, until_quiet
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_log import TableLog
@@ -91,8 +92,9 @@ def read_snapshot(
     return until_quiet(store, read)
 
 
-def read_snapshots(stores: Sequence[Store], clock: Clock, *, as_of: datetime | None = None) -> list[Snapshot]:
-    """The states of several tables at one moment of this call, or as of a time, in this order (PROTOCOL.md 8.5).
+def read_snapshots(stores: Sequence[Store], clock: Clock, *, as_of: AsOf = None) -> list[Snapshot]:
+    """The states of several tables at one moment of this call, or as of a time or a joint transaction, in this order
+    (PROTOCOL.md 8.5).
 
     Raises what `read_snapshot` raises, and InvalidInputError for tables whose stores have separate clocks, and for a
     directory without a descriptor.
@@ -119,7 +121,10 @@ def read_snapshots(stores: Sequence[Store], clock: Clock, *, as_of: datetime | N
         began = clock.moment()
         settled = read_together(clock, began, first.ask_each(list_table, stores))
         found = [*zip(stores, settled, strict=True)]
-        return first.ask_each(lambda it: table_snapshot(*it, as_of=as_of), found)
+        snapshots = first.ask_each(lambda it: table_snapshot(*it, as_of=as_of), found)
+        if isinstance(as_of, datetime):
+            refuse_half(snapshots, settled, as_of)
+        return snapshots
 
     return until_quiet(first, read)
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import ObjectNotFoundError
+from dbio_commit.log.joint import complete
 from dbio_commit.log.listing import read_checkpoint, read_markers
 from dbio_commit.log.settled import (
     Settled,
@@ -73,7 +74,8 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
         newest = ask_each(lambda it: parse_log(it.store.list_log(Kind.CHECKPOINT)), looks)
         if not clock.is_within(began, _MOST_S):
             raise ObjectNotFoundError(f"a day has passed since {listed[0][0].url} was listed; look again")
-    return ask_each(lambda it: _read(*it), [*zip(looks, logs, newest, strict=True)])
+    states = ask_each(lambda it: _read(*it), [*zip(looks, logs, newest, strict=True)])
+    return complete([it.store for it in looks], states)
 
 
 def _look(clock: Clock, store: Store, first: Log) -> _Look:

@@ -20,7 +20,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.shown import Shown
-from dbio_commit.commit.decision import abort_all
+from dbio_commit.commit.decision import abort_all, carry_out_everywhere
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.lazy import Lazy
@@ -211,6 +211,8 @@ def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) 
         log = parse_log(store.list_log())
         aborted += abort_all(store, clock, log.pending)  # those that have committed count as committed before the drop
         if has_waited and log.started.keys() <= known:
+            for tid in filter(names.is_joint, {*log.started, *log.committed}):
+                carry_out_everywhere(store, tid)  # afterwards, nobody knows any more what this table decided
             return aborted
         known |= log.started.keys()
         clock.sleep(SETTLE_S)

@@ -41,8 +41,22 @@ def format_tid(millis: int, random_bits: int) -> str:
     return f"{millis << RANDOM_BITS | random_bits & ((1 << RANDOM_BITS) - 1):0{TID_DIGITS}d}"
 
 
+_JOINT = "j"
+
+
+def joint_tid(tid: str) -> str:
+    """The tid of a joint transaction, by one of `format_tid`."""
+    return tid + _JOINT
+
+
+def is_joint(tid: str) -> bool:
+    """Whether this is the tid of a joint transaction: only its home decides it."""
+    return len(tid) == TID_DIGITS + 1 and tid.endswith(_JOINT)
+
+
 def parse_tid_time(tid: str) -> datetime | None:
     """When the transaction began, by its writer's clock; None if `format_tid` cannot have made the tid."""
+    tid = tid.removesuffix(_JOINT)
     if len(tid) != TID_DIGITS or not (tid.isascii() and tid.isdigit()) or int(tid) >> 63:
         return None
     return datetime.fromtimestamp((int(tid) >> RANDOM_BITS) / 1000, UTC)

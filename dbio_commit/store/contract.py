@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import BinaryIO, ClassVar, NamedTuple
 
-from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError, StoreError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
 from dbio_commit.store.many import ManyCalls
@@ -330,6 +330,18 @@ class Store(ManyCalls, ABC):
         """
         return ()
 
+    @abstractmethod
+    def beside(self, path: str) -> "Store":
+        """The store of another table in the same bucket, container or disk, with the same credentials. No I/O.
+
+        `path` is that of its root from this root (`protocol/markers/joint`). Raises CorruptMarkerError if it leads out
+        of the bucket, container or disk.
+        """
+
+    @abstractmethod
+    def path_to(self, other: "Store") -> str:
+        """The path with which `beside` makes a store of the other root. Raises InvalidInputError if there is none."""
+
     # --- the service ----------------------------------------------------------------------------------------------
 
     def keeps_versions(self) -> bool:
@@ -370,6 +382,13 @@ def cut_short(url: str, found: int, asked: int) -> StoreError:
     return StoreError(
         f"{url} was read with {found} of {asked} bytes: the answer ended early, or somebody cut the object off; try "
         "again, and if that fails too, see `dbio check`"
+    )
+
+
+def lies_elsewhere(one: Store, other: Store) -> InvalidInputError:
+    return InvalidInputError(
+        f"{one.url} and {other.url} lie in different stores; a joint transaction writes to tables of one bucket, "
+        "container or disk"
     )
 
 

@@ -33,7 +33,7 @@ from dbio_commit.store.beneath import (
     sync_directory,
     sync_if_changed,
 )
-from dbio_commit.store.contract import Listing, Store, Unfinished, too_large
+from dbio_commit.store.contract import Listing, Store, Unfinished, lies_elsewhere, too_large
 from dbio_commit.store.disk_files import (
     READ,
     SyncedEarly,
@@ -85,6 +85,18 @@ class LocalStore(Store):
         real = replace(self._location, prefix=os.path.realpath(self.url))
         above = dict.fromkeys((*self._location.around(), *real.around()))
         return [LocalStore(it, {}) for it in above]
+
+    def beside(self, path: str) -> Store:
+        return LocalStore(self._location.beside(path), {})
+
+    def path_to(self, other: Store) -> str:
+        if (
+            isinstance(other, LocalStore)
+            and self.shares_clock(other)
+            and (path := self._location.path_to(other._location))
+        ):
+            return path
+        raise lies_elsewhere(self, other)
 
     @property
     def identity(self) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.protocol.markers.joint import HERE
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9][a-z0-9-]*(?:\.z[0-9]{1,3})?)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")
@@ -78,6 +79,25 @@ class Location:
             above = here.prefix.rpartition("/")[0]
             here = replace(here, prefix=above or "/" if here.scheme == "file" else above)
             yield here
+
+    def beside(self, path: str) -> "Location":
+        """The location with this path from here. Raises CorruptMarkerError if there is none."""
+        above, below = [*filter(None, self.prefix.split("/"))], path.split("/")
+        steps = sum(step == ".." for step in below)
+        if path == HERE:
+            return self
+        if steps > len(above):
+            raise CorruptMarkerError(
+                f"{self.url} has no table beside it at {path[:200]!r}: the path leads out of the container or disk"
+            )
+        there = "/".join([*above[: len(above) - steps], *below[steps:]])
+        return replace(self, prefix=f"/{there}" if self.scheme == "file" else there)
+
+    def path_to(self, other: "Location") -> str | None:
+        """The path with which `beside` returns the other location; None if it lies in another container."""
+        if self.container != other.container:
+            return None
+        return os.path.relpath(f"/{other.prefix.strip('/')}", f"/{self.prefix.strip('/')}")
 
     def url_of(self, path: str) -> str:
         """The URL of an object of the table; `path` is relative to the root."""

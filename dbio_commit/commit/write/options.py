@@ -92,7 +92,12 @@ def with_retries(commit: CommitOptions, store: Store, clock: Clock, write: Calla
     def once() -> Commit:
         return no_commit(store, clock, commit.app) if has_committed(store, clock, commit.app) else write()
 
-    if not commit.retries:
+    return try_again(once, commit.retries)
+
+
+def try_again(once: Callable[[], _R], retries: int) -> _R:
+    """Calls `once`, and after a CommitConflictError calls it again, as `with_retries` does."""
+    if not retries:
         return once()
     from tenacity import (
         Retrying,
@@ -102,7 +107,7 @@ def with_retries(commit: CommitOptions, store: Store, clock: Clock, write: Calla
     )  # not for workers
 
     tries = Retrying(
-        stop=stop_after_attempt(commit.retries + 1),
+        stop=stop_after_attempt(retries + 1),
         wait=wait_random_exponential(multiplier=0.2, max=30),
         retry=retry_if_exception_type(CommitConflictError),
         reraise=True,

@@ -4,7 +4,7 @@ The order of the steps keeps the table safe at every moment, even if the vacuum 
 """
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +20,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
-from dbio_commit.commit.decision import abort_many
+from dbio_commit.commit.decision import abort_many, carry_out, carry_out_everywhere
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.log.listing import are_large, is_of_table, read_checkpoint, read_numbered_checkpoint, read_starts
 from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
@@ -106,6 +106,8 @@ class TableVacuum:
             # To the end, since uncovered transactions are in memory during the whole vacuum.
             self._executor.checkpoint = catch_up(self._store, self._clock, to_the_end=True)
         snapshot = read_snapshot(self._store, self._clock)
+        if not self._executor.dry_run and self._carry_out(snapshot):
+            snapshot = read_snapshot(self._store, self._clock)
         late = self._without_lost(snapshot, plan.timed_out(snapshot, self._executor.horizons))
         if self._executor.dry_run:
             self._executor.aborted, self._executor.postponed = late[:MOST_ABORTS], late[MOST_ABORTS:]
@@ -130,6 +132,30 @@ class TableVacuum:
         if not self._is_pending(snapshot):
             self._executor.remove_directories(left.tree, left.deleted)
         return None if left.published or published_forms(snapshot.settings) else snapshot
+
+    def _carry_out(self, snapshot: Snapshot) -> bool:
+        """Commits joint transactions that are pending here, and that their homes have committed. Returns whether there
+        are any."""
+        found = [self._follows_home(tid) for tid in snapshot.log.pending if names.is_joint(tid)]
+        return any(found)
+
+    def _follows_home(self, tid: str) -> bool:
+        try:
+            return carry_out(self._store, tid)
+        except DbioError as error:
+            self._executor.failed[names.started(tid)] = str(error)  # it stays pending, so its files stay
+            return False
+
+    def _open(self, steps: Iterable[Iterable[Candidate]]) -> Iterator[str]:
+        """The joint transactions among these that this table has committed as their home, and that could not be
+        committed in all their tables. Only the markers here have the decision."""
+        found = {it.tid for step in steps for it in step if it.tid and names.is_joint(it.tid)}
+        for tid in sorted(found):
+            try:
+                carry_out_everywhere(self._store, tid)
+            except DbioError as error:
+                self._executor.failed[names.committed(tid)] = f"stays, since another table needs its decision: {error}"
+                yield tid
 
     def _without_lost(self, snapshot: Snapshot, late: Sequence[str]) -> list[str]:
         """The transactions to abort: all but those that were certainly decided. Warns of what may be lost."""
@@ -322,7 +348,7 @@ class TableVacuum:
             return purged  # another vacuum has purged the checkpoint, and what it covers
         if _purges_transactions(steps) and not self._prepare_purge(snapshot, checkpoint.number, left):
             return purged
-        undecided: set[str | None] = set()
+        undecided: set[str | None] = set() if self._executor.dry_run else {*self._open(steps)}
         for step in steps:
             if any(marker.tid is None for marker in step) and not self._is_still_there(snapshot):
                 return purged

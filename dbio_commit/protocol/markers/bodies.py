@@ -30,6 +30,10 @@ REFERRING: Final = 2
 """The version of a commit marker with `removed_tids`. Software that does not know this key must not take its files for
 live."""
 
+JOINT: Final = 3
+"""The version of the commit marker in the home of a joint transaction. Software that does not know it must not purge
+the marker."""
+
 _T = TypeVar("_T")
 
 TableId = Annotated[str, Meta(max_length=100)]

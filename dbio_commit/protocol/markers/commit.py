@@ -16,6 +16,7 @@ from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import (
     INSPECT,
+    JOINT,
     MAX_BYTES,
     REFERRING,
     VERSION,
@@ -26,9 +27,11 @@ from dbio_commit.protocol.markers.bodies import (
     decode_body,
     encode,
     in_utc_of_a_clock,
+    pack_json,
     written,
 )
 from dbio_commit.protocol.markers.files import AddedFiles, ColumnBounds, FileInfo, bounds_of, without_statistics
+from dbio_commit.protocol.markers.joint import Joint, check_other
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, Schemas, check_schema, decode_schema
 from dbio_commit.protocol.markers.start import App
@@ -60,7 +63,7 @@ def as_recorded(operation: Operation) -> RecordedOperation:
 class CommitInfo(Body, frozen=True, kw_only=True):
     """What dbio writes into a commit marker besides DBIO's keys."""
 
-    version: Literal[1, 2] = written(VERSION)
+    version: Literal[1, 2, 3] = written(VERSION)
     recorded: RecordedOperation = msgspec.field(name="operation")
     """The operation, in the word of the body: `as_recorded`."""
     commit_id: str
@@ -93,13 +96,26 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     removed_tids: list[str] | None = None
     """Transactions instead of paths: the commit removes all live files that these added (`references`)."""
 
+    joint: Joint | None = None
+    """Of a joint transaction: its tables."""
+
     def __post_init__(self) -> None:
         in_utc_of_a_clock(self, "timestamp", "dated")
         check_recorded(self.settings)
+        if self.version == JOINT:
+            self._leave_out_parts()
         if not self.schema:
             force_setattr(
                 self, "schema", NO_SCHEMA
             )  # for a copy: msgspec leaves out a default only if it is this object
+
+    def _leave_out_parts(self) -> None:
+        """Only who carries out the parts reads them (`read_parts`). To all others this is a marker of an earlier
+        version."""
+        if self.joint is None or self.joint.parts is None:
+            raise ValueError(f"a marker of version {JOINT} has joint.parts")
+        force_setattr(self, "joint", replace(self.joint, parts=None))
+        force_setattr(self, "version", REFERRING if self.removed_tids else VERSION)
 
     @property
     def operation(self) -> Operation:
@@ -115,7 +131,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
 class CommitMarker(Body, frozen=True, kw_only=True):
     """The body of `_committed_<tid>`, by dbio or by any DBIO writer (then without `dbio_commit`)."""
 
-    NEWEST: ClassVar[int] = REFERRING
+    NEWEST: ClassVar[int] = JOINT
 
     added: list[str]
     removed: list[str]
@@ -308,6 +324,31 @@ def _left_out(marker: CommitMarker, size: int, limit_bytes: int) -> str:
     )
 
 
+def encode_home(body: bytes, joint: Joint) -> bytes:
+    """The body of the marker in the home of a joint transaction: that of the home's own part, with the parts of the
+    other tables. Raises InvalidInputError if it does not fit into one PUT."""
+    marker = decode_as(dict[str, Raw], body)
+    info = decode_as(dict[str, Raw], marker["dbio_commit"])
+    info |= {"version": Raw(str(JOINT).encode()), "joint": Raw(encode(joint))}
+    found = bytes(pack_json({**marker, "dbio_commit": info}, what="markers"))
+    if len(found) > MAX_BYTES:
+        raise InvalidInputError(
+            f"the commit marker of the joint transaction would have {len(found)} bytes, and one PUT holds {MAX_BYTES}; "
+            "write fewer and larger files"
+        )
+    return found
+
+
+def read_parts(body: bytes, *, where: str) -> Mapping[str, bytes]:
+    """The bodies of commit markers for the other tables of a joint transaction, by the ids of these tables, in the
+    marker of its home. Raises CorruptMarkerError."""
+    try:
+        parts = decode_as(_Home, body).dbio_commit.joint.parts
+    except ValueError as error:
+        raise CorruptMarkerError(f"the parts in {where} cannot be read: {error}; {INSPECT}") from None
+    return {part.id: bytes(part.marker) for part in parts or ()}
+
+
 def decode_commit(
     body: bytes, *, where: str, scope: Scope | None = None, schemas: Schemas | None = None
 ) -> CommitMarker:
@@ -341,6 +382,9 @@ def check_marker(marker: CommitMarker, *, where: str, scope: Scope | None) -> No
     else:
         names.check_paths(marker.added, where=where)
     names.check_paths(marker.removed, where=where)
+    if marker.dbio_commit and (joint := marker.dbio_commit.joint):
+        for table in (joint.home, *joint.tables):
+            check_other(table.path, where=where)
     if wrong := next((tid for tid in marker.removed_tids if not names.is_tid(tid)), None):
         raise CorruptMarkerError(f"{where} removes the files of {wrong[:100]!r}, which is not a tid; {INSPECT}")
     if scope is Scope.DIRECTORY:
@@ -371,3 +415,11 @@ class _Info(Struct):
 
 class _Versioned(Struct):
     dbio_commit: _Info | None = None
+
+
+class _HomeInfo(Struct):
+    joint: Joint
+
+
+class _Home(Struct):
+    dbio_commit: _HomeInfo

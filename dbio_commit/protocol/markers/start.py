@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from dbio_commit.protocol.markers.bodies import VERSION, Body, Count, TableId, decode_body, written
+from dbio_commit.protocol.markers.joint import OtherTable, check_other
 from dbio_commit.protocol.markers.provenance import Provenance
 
 
@@ -33,10 +34,15 @@ class StartMarker(Body, frozen=True, kw_only=True):
     """Whether it commits only under a turn. False also if an earlier version wrote the marker."""
     provenance: Provenance | None = None
     """Who began it."""
+    home: OtherTable | None = None
+    """Of a joint transaction: the table in which it is decided."""
     job: str
     """The transaction's own id. Another transaction that drew the same tid has another."""
 
 
 def decode_start(body: bytes, *, where: str) -> StartMarker | None:
     """The body; None if it is empty. Raises CorruptMarkerError, and UnsupportedTableError for a later version."""
-    return decode_body(StartMarker, body, where=where) if body else None
+    found = decode_body(StartMarker, body, where=where) if body else None
+    if found and found.home:
+        check_other(found.home.path, where=where)
+    return found

@@ -1,0 +1,201 @@
+"""Commits transactions of several tables together: all of them, or none (PROTOCOL.md, Joint transactions).
+
+Every transaction prepares its commit under a turn of its table. Then the commit marker in one table, the home, decides
+all of them. It has the commit markers of the other tables in it, which this process puts there next. If it dies before
+that, others do it, since whoever finds the transaction undecided in a table asks its home first (`decision`).
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from msgspec import Raw, structs
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
+    AppVersionError,
+    CommitStateUnknownError,
+    DbioError,
+    InvalidInputError,
+    TransactionStateError,
+)
+from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.request import CommitRequest
+from dbio_commit.commit.root import Root, Target
+from dbio_commit.commit.table_root import Draft, TableRoot
+from dbio_commit.commit.tids import new_tid
+from dbio_commit.log.object_cache import holding
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers.commit import CommitMarker, encode_home
+from dbio_commit.protocol.markers.joint import HERE, Joint, OtherTable, Part
+from dbio_commit.protocol.markers.turn import MOST_TABLES
+from dbio_commit.store import Store
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The transaction of one table, with all its files."""
+
+    root: Root
+    request: CommitRequest
+    abort: Callable[[], None]
+    conclude: Callable[[Commit], Commit]
+    """Does what follows the decision."""
+
+    @property
+    def table_id(self) -> str:
+        assert self.request.terms.origin
+        return self.request.terms.origin.table_id
+
+
+@dataclass(kw_only=True)
+class JointCommit:
+    """Collects the transactions of a joint transaction, and decides them."""
+
+    tid: str | None = None
+    """The id of all transactions; None before the first one begins."""
+    home: Store | None = None
+    """The table that decides: that of the first transaction."""
+    _begun: dict[str, OtherTable] = field(default_factory=dict)
+    """The tables in which a transaction has begun, by id, with their paths from the home."""
+    _members: list[Member] = field(default_factory=list)
+    _skipped: list[str] = field(default_factory=list)
+    """The tables to which the application has committed its version before."""
+
+    def home_for(self, store: Store, clock: Clock, target: Target, *, moves: bool, claims: bool) -> OtherTable:
+        """The home, as seen from a table in which a transaction begins.
+
+        Raises InvalidInputError for a table that cannot take part.
+        """
+        if target.origin is None or not claims:
+            raise InvalidInputError(
+                f"{store.url} has no {names.DESCRIPTOR}: its directories are committed one by one. Only dbio "
+                "tables take part in joint transactions; `dbio adopt` makes it one"
+            )
+        if moves:
+            raise InvalidInputError(
+                f"this overwrite changes the partition columns of {store.url}, which aborts all that others write "
+                "there; it cannot be part of a joint transaction: do it by itself"
+            )
+        table_id = target.origin.table_id
+        if table_id in self._begun:
+            raise InvalidInputError(
+                f"this joint transaction writes to {store.url} already: it takes one operation for each table, since "
+                "none sees what the others write"
+            )
+        if len(self._begun) >= MOST_TABLES:
+            raise InvalidInputError(f"a joint transaction writes to at most {MOST_TABLES} tables")
+        if self.home is None:
+            self.home, self.tid = store, names.joint_tid(new_tid(clock))
+            self._begun[table_id] = OtherTable(path=HERE, id=table_id)
+            return self._begun[table_id]
+        (home_id, _), path = next(iter(self._begun.items())), store.path_to(self.home)
+        self._begun[table_id] = OtherTable(path=self.home.path_to(store), id=table_id)
+        return OtherTable(path=path, id=home_id)
+
+    def add(self, member: Member) -> Commit:
+        """Takes a transaction that is complete. Returns what it would commit, if it were alone and nothing changed
+        meanwhile."""
+        self._members.append(member)
+        request = member.request
+        marker = request.marker(request.files, [*request.rewritten], request.metrics(0.0), now=member.root.clock.now())
+        return member.root.result(request.terms.tid, marker)
+
+    def skip(self, url: str) -> None:
+        """Notes a table to which the application has committed this version before."""
+        self._skipped.append(url)
+
+    def commit(self) -> Mapping[str, Commit]:
+        """Commits all transactions. Returns the commits by the URLs of their tables; none if all were skipped.
+
+        Raises what `Transaction.commit` raises; AppVersionError if the application has committed this version to some
+        of the tables only.
+        """
+        if not self._members:
+            return {}
+        try:
+            drafts = self._draft()
+            if not drafts:
+                self.abort()
+                return {}
+            home = next(it for it in drafts if it[0].root.store is self.home)
+            others = [it for it in drafts if it is not home]
+            bodies = [self._root(it).encode(draft) for it, draft in others]
+            parts = [Part(id=it.table_id, marker=Raw(body)) for (it, _), body in zip(others, bodies, strict=True)]
+            joint = structs.replace(self._joint_from(home[0]), parts=parts)
+            body = encode_home(self._root(home[0]).encode(home[1]), joint)
+        except BaseException:
+            self.abort()
+            raise
+        try:
+            commits = [(home[0], self._root(home[0]).decide(home[1], body))]
+        except CommitStateUnknownError:
+            raise
+        except BaseException:
+            self.abort()
+            raise
+        for (it, draft), part in zip(others, bodies, strict=True):
+            commits.append((it, self._carry_out(it, draft, part)))
+        return {it.root.store.url: it.conclude(commit) for it, commit in commits}
+
+    def _draft(self) -> list[tuple[Member, Draft]]:
+        """Takes the turns, in an order that is the same for all joint transactions. Empty if the version of the
+        application is committed everywhere."""
+        drafts: list[tuple[Member, Draft]] = []
+        with ExitStack() as stack:
+            for it in sorted(self._members, key=lambda it: it.table_id):
+                stack.enter_context(holding(it.root.store))
+                found = self._root(it).draft(replace(it.request, tables=len(self._members)))
+                if isinstance(found, Commit):
+                    self._skipped.append(it.root.store.url)
+                else:
+                    joint = self._joint_from(it)
+                    drafts.append((it, replace(found, marker=_with_joint(found.marker, joint))))
+        if drafts and self._skipped:
+            app = self._members[0].request.terms.app
+            raise AppVersionError(
+                f"{app and app.id!r:.200} has committed version {app and app.version} to "
+                f"{', '.join(self._skipped)[:1000]}, and not to {', '.join(it.root.store.url for it, _ in drafts)[:1000]}; nothing was committed: it was "
+                "committed to these tables one by one, or to fewer tables. Use another version or another id"
+            )
+        return drafts
+
+    def _joint_from(self, member: Member) -> Joint:
+        """The tables, with their paths from this one."""
+        assert self.home is not None
+        store, home = member.root.store, self.home
+        found = [OtherTable(path=store.path_to(home.beside(it.path)), id=it.id) for it in self._begun.values()]
+        return Joint(home=found[0], tables=found)
+
+    @staticmethod
+    def _root(member: Member) -> TableRoot:
+        assert isinstance(member.root, TableRoot)
+        return member.root
+
+    def _carry_out(self, member: Member, draft: Draft, body: bytes) -> Commit:
+        """Commits a part that is decided. A failure is logged: whoever comes next does it."""
+        root = self._root(member)
+        try:
+            return root.decide(draft, body)
+        except DbioError as error:
+            _log.warning("%s: the joint transaction %s is committed, and its marker is still to be put here, which the "
+                         "next writer or vacuum does: %s", root.store.url, self.tid, error)  # fmt: skip
+        return root.result(draft.request.terms.tid, draft.marker)
+
+    def abort(self) -> None:
+        """Aborts all transactions: first in the home, which decides. Logs what fails: then others abort."""
+        for it in sorted(self._members, key=lambda it: it.root.store is not self.home):
+            try:
+                it.abort()
+            except TransactionStateError:
+                raise
+            except DbioError as error:
+                _log.warning("%s: could not abort %s, vacuum will: %s", it.root.store.url, self.tid, error)
+
+
+def _with_joint(marker: CommitMarker, joint: Joint) -> CommitMarker:
+    assert marker.dbio_commit
+    return structs.replace(marker, dbio_commit=structs.replace(marker.dbio_commit, joint=joint))

@@ -1,0 +1,164 @@
+"""Asks the home of a joint transaction whether it has committed it. Writes nothing. Rules: PROTOCOL.md, Joint
+transactions."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.texts import command
+from dbio_commit.log.listing import has_start, read_markers
+from dbio_commit.log.settled import Settled
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import newest_of, parse_log
+from dbio_commit.protocol.markers.bodies import INSPECT
+from dbio_commit.protocol.markers.commit import CommitMarker, decode_commit, read_parts
+from dbio_commit.protocol.markers.descriptor import decode_descriptor
+from dbio_commit.protocol.markers.joint import HERE
+from dbio_commit.protocol.markers.start import StartMarker, decode_start
+from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.store import Store
+
+ABORTED = b""
+"""The decision of a home that commits nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The table that decides a transaction which is pending in another table."""
+
+    store: Store
+    id: str
+    """The id in its descriptor."""
+    tid: str
+    asker: Store
+    """The other table."""
+    asker_id: str
+
+    @property
+    def url(self) -> str:
+        """The URL of its commit marker."""
+        return self.store.url_of(names.committed(self.tid))
+
+    def decision(self) -> bytes | None:
+        """The commit marker for the other table; ABORTED; None if the transaction is undecided.
+
+        The home keeps the markers of a transaction until it is committed in all its tables. So if both are gone, and
+        the other table has no commit, it was aborted.
+
+        Raises CorruptMarkerError if the table is not there any more: then nobody knows the decision.
+        """
+        path = names.committed(self.tid)
+        body = get_if_there(self.store, path)
+        is_started = has_start(self.store, self.tid)
+        if body is None and not is_started:
+            body = get_if_there(self.store, path)  # decided between the two looks
+        self._refuse_other()
+        if body is None:
+            return None if is_started else ABORTED
+        if decode_commit(body, where=self.url, scope=Scope.TABLE).is_abort:
+            return ABORTED
+        part = read_parts(body, where=self.url).get(self.asker_id)
+        if part is None:
+            raise CorruptMarkerError(
+                f"{self.url} commits nothing to {self.asker.url}, whose start marker names this home; {INSPECT}"
+            )
+        return part
+
+    def _refuse_other(self) -> None:
+        body = get_if_there(self.store, names.DESCRIPTOR)
+        if body is None or decode_descriptor(body, where=self.store.url_of(names.DESCRIPTOR)).id != self.id:
+            raise CorruptMarkerError(
+                f"{self.asker.url_of(names.started(self.tid))} belongs to a joint transaction, which only the table "
+                f"{self.store.url} decides, and that table is gone or is another one (its id was {self.id}). Bring it "
+                f"back. If it is gone for good, see with `{command('dbio', 'show', 'TABLE', self.tid)}` whether "
+                "another of its tables has the commit; "
+                f"`{command('dbio', 'abort', self.asker.url, self.tid, '--alone')}` aborts it here without its home"
+            )
+
+
+def find_home(store: Store, tid: str) -> Home | None:
+    """The home of a joint transaction that is pending here; None if this is the home, or if its start marker is
+    gone."""
+    if not names.is_joint(tid):
+        return None
+    path = names.started(tid)
+    begun: StartMarker | None = None
+    with suppress(ObjectNotFoundError):
+        begun = decode_start(store.get(path), where=store.url_of(path))
+    if begun is None or begun.home is None or begun.home.path == HERE:
+        return None
+    return Home(store.beside(begun.home.path), begun.home.id, tid, store, begun.table_id or "")
+
+
+def get_if_there(store: Store, path: str) -> bytes | None:
+    """The body; None if the object is absent, or empty, as a disk that failed may leave it."""
+    with suppress(ObjectNotFoundError):
+        return store.get(path) or None
+    return None
+
+
+# --- several tables at one moment -----------------------------------------------------------------------------------
+
+
+def complete(stores: Sequence[Store], states: Sequence[Settled]) -> list[Settled]:
+    """The states with each joint transaction in all of its tables, if it is in one of them.
+
+    Raises ObjectNotFoundError if a transaction was decided meanwhile: look again.
+    """
+    known = [_joint_tids(it) for it in states]
+    everywhere = frozenset[str]().union(*known)
+    return [
+        _with_parts(store, state, everywhere - own) if everywhere - own else state
+        for store, state, own in zip(stores, states, known, strict=True)
+    ]
+
+
+def refuse_half(snapshots: Sequence[Snapshot], states: Sequence[Settled], as_of: datetime) -> None:
+    """Raises InvalidInputError if at this time a joint transaction had been committed to some of the tables only: its
+    writer, or others after its death, put its markers one after the other."""
+    then = [frozenset(filter(names.is_joint, it.tids)) for it in snapshots]
+    everywhere = frozenset[str]().union(*then)
+    for snapshot, state, had in zip(snapshots, states, then, strict=True):
+        if half := sorted((everywhere - had) & _joint_tids(state)):
+            raise InvalidInputError(
+                f"at {as_of.isoformat()} the joint transaction {half[0]} was being committed: some tables had it, and "
+                f"{snapshot.url} did not have it yet. Give a time a little before or after, or the tid"
+            )
+
+
+def _joint_tids(state: Settled) -> frozenset[str]:
+    return frozenset(filter(names.is_joint, {*state.log.committed, *state.checkpoint.covered}))
+
+
+def _with_parts(store: Store, state: Settled, lacking: frozenset[str]) -> Settled:
+    """The state with those of these transactions that have a part in this table."""
+    now = parse_log(store.list_log(Kind.COMMITTED, Kind.STARTED))
+    added: dict[str, Entry] = {}
+    valid: dict[str, CommitMarker] = {}
+    for tid in sorted(lacking & now.started.keys()):
+        entry = now.committed.get(tid)
+        if entry is not None:
+            markers = read_markers(store, [entry], scope=Scope.TABLE, table_id=state.descriptor.id).refuse_gone()
+            valid |= markers.valid
+        else:
+            home = find_home(store, tid)
+            part = home and home.decision()
+            if home is None or not part:
+                raise ObjectNotFoundError(f"{tid} was decided while {store.url} was read; look again")
+            listed = {**now.committed, **now.started}
+            entry = Entry(names.committed(tid), len(part), newest_of(listed))
+            valid[entry.path] = decode_commit(part, where=home.url, scope=Scope.TABLE)
+        added[tid] = entry
+    if not added:
+        return state
+    log = replace(
+        state.log,
+        committed={**state.log.committed, **added},
+        later={tid: it for tid, it in state.log.later.items() if tid not in added},
+    )
+    return replace(state, log=log, markers=state.markers._replace(valid={**state.markers.valid, **valid}))
