@@ -115,6 +115,11 @@ class Ledger:
         elif deed.is_committed or (deed.is_committed is None and not self.models[deed.home].dropped):
             raise Violation(f"J1: {tid} is aborted in {model.id}, and its home decided {deed.is_committed}")
 
+    def on_skip(self, table: str, tid: str) -> None:
+        """A table has forgotten an attempt that nobody could commit."""
+        if (deed := self.deeds.get(tid)) and deed.home == table and deed.is_committed is None:
+            deed.is_committed = False
+
     def _files_of(self, table: str, marker: Mapping[str, Any]) -> tuple[_Files, _Files]:
         """What a part adds and removes."""
         model = self.models[table]
@@ -246,6 +251,8 @@ class TableModel(Model):
     def on_delete(self, path: str) -> None:
         if self.dropped is None:
             super().on_delete(path)
+            if path.startswith(names.Kind.STARTED) and (tid := path.removeprefix(names.Kind.STARTED)) in self.skipped:
+                self.ledger.on_skip(self.id, tid)
 
     def _on_start(self, tid: str, body: bytes) -> None:
         super()._on_start(tid, body)
@@ -622,6 +629,9 @@ def play(world: World, seed: int) -> None:
         world.time_s += 60.0
         _cast(world, ledger, chance)
         world.run(max_steps=MAX_STEPS)
+        for place in ledger.places:
+            if names.DROPPED in place.store.objects:  # whoever dropped it was killed, or gave up
+                Table.over(place.store, SimClock(world)).drop(everything=True)
         for place in ledger.places:
             abort_alone(ledger, place, SimClock(world))
         for place in ledger.places:
