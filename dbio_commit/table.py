@@ -937,7 +937,7 @@ def snapshots(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[Snapshot]:
-    """The committed states of several tables at one moment: now, as of a time (aware, or ISO 8601 text), or as of the tid
+    """The committed states of several tables at one moment: now, as of a time (aware, or ISO 8601 text), or as of a tid
     of a joint transaction.
 
     The moment is within this call. A commit that was reported before the call began is in its snapshot. If a snapshot

@@ -364,7 +364,7 @@ def carry_out(store: Store, tid: str) -> bool:
     part = home and home.decision()
     if not home or not part:
         return False
-    _put_part(store, tid, part, where=home.url)
+    _put_part(store, tid, part, table_id=home.asker_id, where=home.url)
     return True
 
 
@@ -386,7 +386,7 @@ def carry_out_everywhere(home: Store, tid: str) -> None:
             continue
         started, decided = other.stat_many([names.started(tid), names.committed(tid)])
         if started and not (decided and decided.size):
-            _put_part(other, tid, part, where=where)
+            _put_part(other, tid, part, table_id=table.id, where=where)
 
 
 def _id_of(store: Store) -> str | None:
@@ -394,11 +394,11 @@ def _id_of(store: Store) -> str | None:
     return decode_descriptor(body, where=store.url_of(names.DESCRIPTOR)).id if body else None
 
 
-def _put_part(store: Store, tid: str, part: bytes, *, where: str) -> None:
+def _put_part(store: Store, tid: str, part: bytes, *, table_id: str, where: str) -> None:
     """Puts the commit marker that a home has for this table. `where` is the home's marker."""
     info = decode_commit(part, where=where, scope=Scope.TABLE).dbio_commit
-    if info is None or info.table_id is None:
-        raise CorruptMarkerError(f"{where} has a part that names no table; {INSPECT}")
+    if info is None or info.table_id != table_id:
+        raise CorruptMarkerError(f"{where} has a part for {store.url} that is of another table; {INSPECT}")
     commit_once(store, tid, part, commit_id=info.commit_id, is_young=lambda: False)
 
 
@@ -415,7 +415,7 @@ def _end_at_home(store: Store, tid: str, abort: CommitMarker) -> None:
         if decision == ABORTED:
             return
         if decision is not None:
-            _put_part(store, tid, decision, where=home.url)
+            _put_part(store, tid, decision, table_id=home.asker_id, where=home.url)
             raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
         if home.store.put_if_absent(names.committed(tid), encode(abort)) and not has_start(home.store, tid):
             withdraw(home.store, names.committed(tid))  # the decision was purged meanwhile

@@ -5,8 +5,8 @@ all of them. It has the commit markers of the other tables in it, which this pro
 that, others do it, since whoever finds the transaction undecided in a table asks its home first (`decision`).
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from msgspec import Raw, structs
@@ -116,7 +116,7 @@ class JointCommit:
         """
         if not self._members:
             return {}
-        try:
+        with self._deciding():
             drafts = self._draft()
             if not drafts:
                 self.abort()
@@ -127,19 +127,27 @@ class JointCommit:
             parts = [Part(id=it.table_id, marker=Raw(body)) for (it, _), body in zip(others, bodies, strict=True)]
             joint = structs.replace(self._joint_from(home[0]), parts=parts)
             body = encode_home(self._root(home[0]).encode(home[1]), joint)
-        except BaseException:
-            self.abort()
-            raise
-        try:
             commits = [(home[0], self._root(home[0]).decide(home[1], body))]
-        except CommitStateUnknownError:
-            raise
-        except BaseException:
-            self.abort()
-            raise
         for (it, draft), part in zip(others, bodies, strict=True):
             commits.append((it, self._carry_out(it, draft, part)))
         return {it.root.store.url: it.conclude(commit) for it, commit in commits}
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Aborts after an error, unless the outcome is unknown."""
+        try:
+            yield
+        except CommitStateUnknownError:
+            raise
+        except BaseException as error:
+            try:
+                self.abort()
+            except TransactionStateError:
+                raise CommitStateUnknownError(
+                    f"the joint transaction {self.tid} is committed, and this process failed: {error!r}. Its tables get "
+                    "their markers from others. Look at `dbio show` before you write the same data again"
+                ) from error
+            raise
 
     def _draft(self) -> list[tuple[Member, Draft]]:
         """Takes the turns, in an order that is the same for all joint transactions. Empty if the version of the
@@ -155,10 +163,10 @@ class JointCommit:
                     joint = self._joint_from(it)
                     drafts.append((it, replace(found, marker=_with_joint(found.marker, joint))))
         if drafts and self._skipped:
-            app = self._members[0].request.terms.app
+            app, left = self._members[0].request.terms.app, [it.root.store.url for it, _ in drafts]
             raise AppVersionError(
                 f"{app and app.id!r:.200} has committed version {app and app.version} to "
-                f"{', '.join(self._skipped)[:1000]}, and not to {', '.join(it.root.store.url for it, _ in drafts)[:1000]}; nothing was committed: it was "
+                f"{', '.join(self._skipped)[:1000]}, and not to {', '.join(left)[:1000]}; nothing was committed: it was "
                 "committed to these tables one by one, or to fewer tables. Use another version or another id"
             )
         return drafts

@@ -1,0 +1,538 @@
+"""Joint transactions: all of their tables have them, or none. Rules: PROTOCOL.md 15."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dbio_commit as dbio
+from dbio_commit import (
+    AppVersionError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptMarkerError,
+    DbioError,
+    InvalidInputError,
+    Table,
+    TransactionAbortedError,
+    TransactionStateError,
+)
+from dbio_commit.data.footers import inspect_files
+from dbio_commit.maintenance.vacuum.report import VacuumOptions
+from dbio_commit.protocol import names
+from dbio_commit.testing import ManualClock, MemoryStore
+from tests.faults import Killed, fail_with, heal
+from vacuum import vacuum_table
+
+NAMES = ("orders", "customers", "rates")
+
+
+@dataclass
+class Lake:
+    """Tables beside one another, each with one row."""
+
+    count: int = 2
+    clock: ManualClock = field(default_factory=ManualClock)
+    stores: dict[str, MemoryStore] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in NAMES[: self.count]:
+            MemoryStore(self.clock, url=f"s3://lake/{name}", lake=self.stores)
+            self[name].write(pa.table({"id": [0]}))
+        self.clock.sleep(300)
+
+    @property
+    def tables(self) -> list[Table]:
+        return [self[name] for name in NAMES[: self.count]]
+
+    def __getitem__(self, name: str) -> Table:
+        return Table.over(self.stores[f"s3://lake/{name}"], self.clock, inspector=inspect_files)
+
+    def watch(self, before: Callable[[str, str], None], after: Callable[[str, str], None] | None = None) -> None:
+        """Calls these around each call to any of the stores."""
+        for store in self.stores.values():
+            store.before, store.after = before, after or store.after
+
+    def heal(self) -> None:
+        for store in self.stores.values():
+            heal(store)
+
+    def rows(self) -> list[list[int]]:
+        return [sorted(it.to_arrow()["id"].to_pylist()) for it in self.tables]
+
+    def cut(self) -> list[list[int]]:
+        found = dbio.snapshots(self.tables)
+        return [sorted(it.to_arrow()["id"].to_pylist()) for it in found]
+
+    def vacuum(self, tables: Sequence[Table] | None = None, *, times: int = 1) -> None:
+        for table in self.tables if tables is None else tables:
+            for _ in range(times):
+                vacuum_table(table, VacuumOptions(checkpoint_after=0))
+
+    def pending(self) -> list[str]:
+        return [tid for it in self.tables for tid in it.snapshot().log.pending]
+
+
+def write(lake: Lake, id: int = 1, **options: Any) -> dbio.JointTransaction:
+    """Puts a row into each table."""
+    with dbio.transaction(**options) as tx:
+        for table in lake.tables:
+            tx.write(pa.table({"id": [id]}), table)
+    return tx
+
+
+@dataclass
+class Death:
+    """The process dies before or after its call of this number, and makes none thereafter."""
+
+    number: int
+    after: bool
+    calls: int = 0
+    is_dead: bool = False
+
+    def before(self, operation: str, path: str) -> None:
+        self.calls += 1
+        if self.is_dead or (self.calls > self.number and not self.after):
+            self.die()
+
+    def then(self, operation: str, path: str) -> None:
+        if self.calls > self.number:
+            self.die()
+
+    def die(self) -> None:
+        self.is_dead = True
+        raise Killed
+
+
+def calls_of(build: Callable[[], Lake], act: Callable[[Lake], object]) -> int:
+    lake, death = build(), Death(10**9, after=False)
+    lake.watch(death.before)
+    act(lake)
+    return death.calls
+
+
+# --- the use --------------------------------------------------------------------------------------------------------
+
+
+def test_all_tables_get_the_commit_with_one_tid() -> None:
+    lake = Lake(3)
+    tx = write(lake, message="a batch")
+    assert lake.rows() == [[0, 1]] * 3
+    (tid,) = {commit.tid for commit in tx.commits.values()}
+    assert list(tx.commits) == [it.url for it in lake.tables] or {*tx.commits} == {it.url for it in lake.tables}
+    for table in lake.tables:
+        newest = table.history()[0]
+        assert (newest.tid, newest.message) == (tid, "a batch")
+        assert table.check().ok
+
+
+def test_an_operation_of_each_kind_is_part_of_it() -> None:
+    lake = Lake(3)
+    orders, customers, rates = lake.tables
+    with dbio.transaction() as tx:
+        tx.delete(orders, "id = 0")
+        tx.merge(pa.table({"id": [0, 7]}), customers, on="id")
+        tx.update(rates, {"id": "id + 5"})
+    assert lake.rows() == [[], [0, 7], [5]]
+    with dbio.transaction() as tx:
+        tx.replace(pa.table({"id": [9]}), rates, "id > 4")
+        tx.write(pa.table({"id": [3]}), customers, "overwrite")
+    assert lake.rows() == [[], [3], [9]]
+
+
+def test_a_block_that_raises_commits_nothing_and_leaves_nothing_pending() -> None:
+    lake = Lake()
+    with pytest.raises(ZeroDivisionError), dbio.transaction() as tx:
+        for table in lake.tables:
+            tx.write(pa.table({"id": [1]}), table)
+        raise ZeroDivisionError
+    assert lake.rows() == [[0], [0]]
+    assert not lake.pending()
+    assert tx.commits == {}
+
+
+def test_a_conflict_in_one_table_aborts_all() -> None:
+    lake = Lake()
+    orders, customers = lake.tables
+    with pytest.raises(CommitConflictError, match="customers"), dbio.transaction() as tx:
+        tx.write(pa.table({"id": [1]}), orders)
+        tx.delete(customers, "id = 0")
+        customers.update({"id": "id + 5"})
+    assert lake.rows() == [[0], [5]]
+    assert not lake.pending()
+
+
+def test_a_function_is_called_again_after_a_conflict() -> None:
+    lake, called = Lake(), list[int]()
+    orders, customers = lake.tables
+
+    def move(tx: dbio.JointTransaction) -> None:
+        called.append(1)
+        rows = customers.to_arrow()
+        tx.write(rows, orders)
+        tx.delete(customers, "id >= 0")
+        if len(called) == 1:
+            customers.update({"id": "id + 5"})
+
+    commits = dbio.transact(move)
+    assert len(commits) == 2
+    assert len(called) == 2
+    assert lake.rows() == [[0, 5], []]
+
+
+def test_what_was_read_elsewhere_can_be_required() -> None:
+    lake = Lake(3)
+    orders, customers, rates = lake.tables
+    seen = rates.snapshot()
+    with dbio.transaction() as tx:
+        tx.write(pa.table({"id": [1]}), orders)
+        tx.write(pa.table({"id": [1]}), customers)
+        tx.require(rates, seen)
+    assert rates.history()[0].added_files == 0
+    seen = rates.snapshot()
+    rates.write(pa.table({"id": [2]}))
+    with pytest.raises(CommitConflictError, match="rates"), dbio.transaction() as tx:
+        tx.write(pa.table({"id": [9]}), orders)
+        tx.require(rates, seen)
+    assert lake.rows() == [[0, 1], [0, 1], [0, 2]]
+
+
+def test_an_application_commits_its_version_to_all_tables_once() -> None:
+    lake = Lake()
+    assert len(write(lake, app=("job", 1)).commits) == 2
+    assert write(lake, app=("job", 1)).commits == {}
+    assert lake.rows() == [[0, 1], [0, 1]]
+    assert not lake.pending()
+    lake["orders"].write(pa.table({"id": [5]}), app=("job", 2))
+    with pytest.raises(AppVersionError, match=r"version 2 to s3://lake/orders, and not to s3://lake/customers"):
+        write(lake, app=("job", 2))
+    assert lake.rows() == [[0, 1, 5], [0, 1]]
+    assert not lake.pending()
+
+
+def test_what_cannot_be_joined_is_refused() -> None:
+    lake = Lake()
+    orders, customers = lake.tables
+    other = Table.over(MemoryStore(lake.clock, url="s3://other/t"), lake.clock)
+    with pytest.raises(InvalidInputError, match="one operation for each table"), dbio.transaction() as tx:
+        tx.write(pa.table({"id": [1]}), orders)
+        tx.delete(orders, "id = 0")
+    with pytest.raises(InvalidInputError, match="different stores"), dbio.transaction() as tx:
+        tx.write(pa.table({"id": [1]}), orders)
+        tx.write(pa.table({"id": [1]}), other)
+    with pytest.raises(InvalidInputError, match="changes the partition columns"), dbio.transaction() as tx:
+        tx.write(pa.table({"id": [1]}), orders)
+        tx.write(pa.table({"id": [1], "day": ["x"]}), customers, "overwrite", partition_by=["day"])
+    with pytest.raises(TransactionStateError, match="within its block"):
+        tx.write(pa.table({"id": [1]}), orders)
+    assert lake.rows() == [[0], [0]]
+    assert not lake.pending()
+
+
+def test_a_write_by_itself_does_not_join() -> None:
+    lake = Lake()
+    with pytest.raises(ZeroDivisionError), dbio.transaction() as tx:
+        tx.write(pa.table({"id": [1]}), lake["orders"])
+        lake["customers"].write(pa.table({"id": [2]}))
+        raise ZeroDivisionError
+    assert lake.rows() == [[0], [0, 2]]
+
+
+# --- deaths ---------------------------------------------------------------------------------------------------------
+
+ENDS: dict[str, Callable[[Lake], object]] = {
+    "vacuums": lambda lake: lake.vacuum(),
+    "vacuums, the other way": lambda lake: lake.vacuum(lake.tables[::-1]),
+    "writers": lambda lake: [it.update({"id": "id"}) for it in lake.tables],
+    "aborts": lambda lake: [_abort(it, tid) for it in lake.tables[::-1] for tid in it.snapshot().log.pending],
+}
+"""Who ends what a dead writer has left."""
+
+
+def _abort(table: Table, tid: str) -> None:
+    with suppress(TransactionStateError):
+        table.abort(tid)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_all_tables_have_it_or_none_whenever_its_writer_dies(end: str, after: bool) -> None:
+    ends = set[bool]()
+    for number in range(calls_of(Lake, write)):
+        lake, death = Lake(), Death(number, after)
+        lake.watch(death.before, death.then)
+        with pytest.raises(Killed):
+            write(lake)
+        lake.heal()
+        assert lake.cut() in ([[0], [0]], [[0, 1], [0, 1]]), number
+        seen = lake.cut()
+        lake.clock.sleep(8 * 24 * 3600 if "vacuum" in end else 600)
+        ENDS[end](lake)
+        assert lake.rows() == lake.cut() == seen, number
+        assert all(it.check().ok for it in lake.tables), number
+        ends.add(seen == [[0, 1], [0, 1]])
+        for _ in range(3):
+            lake.clock.sleep(40 * 24 * 3600)
+            lake.vacuum(times=2)
+        assert lake.rows() == lake.cut() == seen, number
+        assert not lake.pending(), number
+    assert ends == {False, True}
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["not applied", "answer lost"])
+def test_all_tables_have_it_or_none_whichever_call_fails(lost: bool) -> None:
+    for number in range(calls_of(Lake, write)):
+        lake, calls = Lake(), [0]
+
+        def fail(operation: str, path: str, number: int = number, calls: list[int] = calls) -> None:
+            calls[0] += 1
+            if calls[0] == number + 1:
+                raise dbio.StoreError("the store is away")
+
+        lake.watch(*((lambda o, p: None, fail) if lost else (fail,)))
+        outcome: bool | None = None
+        try:
+            write(lake)
+            outcome = True
+        except CommitStateUnknownError:
+            pass
+        except DbioError:
+            outcome = False
+        lake.heal()
+        lake.clock.sleep(8 * 24 * 3600)
+        lake.vacuum(times=2)
+        assert lake.rows() in ([[0], [0]], [[0, 1], [0, 1]]), number
+        if outcome is not None:
+            assert (lake.rows() == [[0, 1], [0, 1]]) == outcome, number
+        assert not lake.pending(), number
+
+
+def test_a_reader_sees_all_or_nothing_between_any_two_calls_of_a_writer() -> None:
+    for number in range(calls_of(Lake, write)):
+        lake, cuts, calls = Lake(), list[list[list[int]]](), [0]
+
+        def look(operation: str, path: str, lake: Lake = lake, cuts: Any = cuts, calls: Any = calls) -> None:
+            calls[0] += 1
+            if calls[0] == number + 1:  # noqa: B023
+                lake.heal()
+                cuts.append(lake.cut())
+                lake.watch(look)
+
+        lake.watch(look)
+        write(lake)
+        assert cuts[0] in ([[0], [0]], [[0, 1], [0, 1]]), number
+
+
+def test_a_writer_sees_all_or_nothing_between_any_two_calls_of_a_cut() -> None:
+    """The writer acts as a whole within the cut, and dies at any call of its own."""
+    most = calls_of(Lake, lambda lake: lake.cut())
+    for number in range(most):
+        for dies in range(0, calls_of(Lake, write), 3):
+            lake, calls, death = Lake(), [0], Death(dies, after=False)
+
+            def act(operation: str, path: str, lake: Lake = lake, calls: Any = calls, death: Death = death) -> None:
+                calls[0] += 1
+                if calls[0] == number + 1:  # noqa: B023
+                    lake.heal()
+                    lake.watch(death.before, death.then)
+                    with suppress(Killed):
+                        write(lake)
+                    lake.heal()
+
+            lake.watch(act)
+            assert lake.cut() in ([[0], [0]], [[0, 1], [0, 1]]), (number, dies)
+
+
+# --- what is left of a dead writer ----------------------------------------------------------------------------------
+
+
+def decided_at_home(count: int = 2) -> tuple[Lake, str]:
+    """The writer has died when it had decided, before it put any other marker. Also the tid."""
+    lake, death = Lake(count), Death(10**9, after=False)
+
+    def die(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and names.is_joint(path.removeprefix("_committed_")):
+            death.die()
+
+    lake.watch(death.before, die)
+    with pytest.raises(Killed):
+        write(lake)
+    lake.heal()
+    (tid,) = {*lake.pending()}
+    assert lake.rows() == [[0, 1]] + [[0]] * (count - 1)
+    return lake, tid
+
+
+def test_a_cut_has_what_its_home_has_decided() -> None:
+    lake, tid = decided_at_home(3)
+    assert lake.cut() == [[0, 1]] * 3
+    _, customers, rates = lake.tables
+    assert [it.tids[-1] for it in dbio.snapshots([customers, rates])] != [tid] * 2  # none of these has it
+    lake.clock.sleep(600)
+    lake.vacuum([customers])
+    assert [sorted(it.to_arrow()["id"].to_pylist()) for it in dbio.snapshots([rates, customers])] == [[0, 1]] * 2
+
+
+def test_a_cut_as_of_a_time_between_is_refused_and_as_of_its_tid_is_not() -> None:
+    lake, tid = decided_at_home()
+    lake.clock.sleep(600)
+    lake.vacuum()
+    between = lake.clock.now() - timedelta(seconds=300)
+    with pytest.raises(InvalidInputError, match=rf"joint transaction {tid} was being committed: .*customers did not"):
+        dbio.snapshots(lake.tables, as_of=between)
+    found = dbio.snapshots(lake.tables, as_of=tid)
+    assert [sorted(it.to_arrow()["id"].to_pylist()) for it in found] == [[0, 1]] * 2
+    before = dbio.snapshots(lake.tables, as_of=between - timedelta(seconds=400))
+    assert [sorted(it.to_arrow()["id"].to_pylist()) for it in before] == [[0]] * 2
+    with pytest.raises(InvalidInputError, match="tid of a commit to one table"):
+        dbio.snapshots(lake.tables, as_of=lake["orders"].history()[-1].tid)
+
+
+def test_a_transaction_that_is_decided_cannot_be_aborted_anywhere() -> None:
+    for table in (0, 1):
+        lake, tid = decided_at_home()
+        with pytest.raises(TransactionStateError, match="is committed"):
+            lake.tables[table].abort(tid)
+        lake.vacuum()
+        assert lake.rows() == [[0, 1], [0, 1]]
+
+
+def test_an_abort_in_one_table_aborts_it_in_all() -> None:
+    for table in (0, 1):
+        lake = Lake()
+        with pytest.raises(TransactionAbortedError), dbio.transaction() as tx:
+            for it in lake.tables:
+                tx.write(pa.table({"id": [1]}), it)
+            (tid,) = {*lake.pending()}
+            lake.tables[table].abort(tid)
+        assert lake.rows() == [[0], [0]]
+        assert not lake.pending()
+
+
+def test_the_home_keeps_its_markers_until_all_tables_have_the_commit() -> None:
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+    closed = fail_with(dbio.AccessDeniedError("no"), "put_if_absent", "_committed_*", times=None)
+    lake.stores[customers.url].before = closed
+    for _ in range(4):
+        lake.clock.sleep(40 * 24 * 3600)
+        report = vacuum_table(orders, VacuumOptions(checkpoint_after=0))
+    assert ["another table needs its decision" in it.message for it in report.failed] == [True]
+    assert names.committed(tid) in lake.stores[orders.url].objects
+    lake.heal()
+    lake.vacuum([orders])
+    assert lake.rows() == [[0, 1], [0, 1]]
+    assert names.committed(tid) not in lake.stores[orders.url].objects
+
+
+def test_a_dropped_table_needs_no_decision() -> None:
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+    customers.drop(everything=True)
+    for _ in range(4):
+        lake.clock.sleep(40 * 24 * 3600)
+        lake.vacuum([orders])
+    assert names.committed(tid) not in lake.stores[orders.url].objects
+    assert orders.check().ok
+
+
+def test_a_home_that_is_dropped_commits_first_what_it_has_decided() -> None:
+    lake, _ = decided_at_home()
+    orders, customers = lake.tables
+    orders.drop(everything=True)
+    assert sorted(customers.to_arrow()["id"].to_pylist()) == [0, 1]
+    assert not customers.snapshot().log.pending
+
+
+def test_a_home_that_is_gone_is_named_and_can_be_done_without() -> None:
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+    kept = dict(lake.stores[orders.url].objects)
+    lake.stores[orders.url].objects.clear()
+    lake.clock.sleep(8 * 24 * 3600)
+    report = vacuum_table(customers, VacuumOptions())
+    assert any("s3://lake/orders decides, and that table is gone" in it.message for it in report.failed)
+    with pytest.raises(CorruptMarkerError, match=rf"dbio abort s3://lake/customers {tid} --alone"):
+        customers.abort(tid)
+    lake.stores[orders.url].objects.update(kept)
+    lake.vacuum([customers])
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+    lake, tid = decided_at_home()
+    lake.stores["s3://lake/orders"].objects.clear()
+    lake["customers"].abort(tid, alone=True)
+    assert not lake["customers"].snapshot().log.pending
+
+
+def test_a_copy_of_a_whole_lake_decides_by_itself() -> None:
+    lake, _ = decided_at_home()
+    copy = Lake(0, clock=lake.clock)
+    for name in NAMES[:2]:
+        store = MemoryStore(lake.clock, url=f"s3://lake/copy/{name}", lake=copy.stores)
+        store.objects.update(lake.stores[f"s3://lake/{name}"].objects)
+    copied = Table.over(copy.stores["s3://lake/copy/customers"], lake.clock, inspector=inspect_files)
+    vacuum_table(copied, VacuumOptions())
+    assert sorted(copied.to_arrow()["id"].to_pylist()) == [0, 1]
+
+
+def test_waiters_give_a_joint_transaction_a_lease_for_each_of_its_tables() -> None:
+    lake = Lake(3)
+    death = Death(10**9, after=False)
+
+    def die(operation: str, path: str) -> None:
+        death.is_dead |= path.startswith("_committed_") and operation == "put_if_absent"
+        death.before(operation, path)
+
+    lake.watch(die)
+    with pytest.raises(Killed):
+        write(lake)
+    lake.heal()
+    began = lake.clock.monotonic()
+    lake["customers"].delete("id = 99", isolation="serializable")
+    lake["customers"].update({"id": "id"})
+    assert 180 <= lake.clock.monotonic() - began < 260
+    assert lake.rows() == [[0]] * 3
+
+
+def test_new_tables_can_be_made_by_it() -> None:
+    lake = Lake(0)
+    stores = [MemoryStore(lake.clock, url=f"s3://lake/{name}", lake=lake.stores) for name in NAMES]
+    tables = [Table.over(it, lake.clock, inspector=inspect_files) for it in stores]
+    with dbio.transaction() as tx:
+        for table in tables:
+            tx.write(pa.table({"id": [1], "day": ["a"]}), table, partition_by=["day"])
+    assert [it.to_arrow()["id"].to_pylist() for it in tables] == [[1]] * 3
+
+
+# --- what comes from outside ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc", "../../../../x", "a", "../a/../b", "..", "../", "../a//b", "s3://other/t", ""]
+)
+def test_a_home_that_lies_nowhere_beside_the_table_is_refused(path: str) -> None:
+    lake, tid = decided_at_home()
+    customers = lake["customers"]
+    name, (body, time) = next(it for it in lake.stores[customers.url].objects.items() if it[0] == names.started(tid))
+    lake.stores[customers.url].objects[name] = (body.replace(b'"../orders"', f'"{path}"'.encode()), time)
+    with pytest.raises(CorruptMarkerError):
+        customers.abort(tid)
+    assert tid in customers.snapshot().log.pending
+
+
+def test_a_part_for_another_table_or_with_paths_outside_is_refused() -> None:
+    for wrong in (b'"table_id":"0', b'"added":["../../x'):
+        lake, tid = decided_at_home()
+        home = lake.stores["s3://lake/orders"]
+        body, time = home.objects[names.committed(tid)]
+        right = wrong.split(b"0" if wrong.endswith(b"0") else b"../../x")[0]
+        start = body.rindex(right) + len(right)
+        changed = body[:start] + wrong[len(right) :] + body[start + (1 if wrong.endswith(b"0") else 0) :]
+        home.objects[names.committed(tid)] = (changed, time)
+        with pytest.raises(CorruptMarkerError):
+            lake["customers"].abort(tid)
+        assert lake.rows()[1] == [0]
