@@ -30,6 +30,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.vacuum import plan
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table, snapshots
 from dbio_commit.testing import MemoryStore
 
@@ -167,7 +168,9 @@ class Ledger:
             if cut.until <= since and cut.seen.keys() <= seen.keys():
                 for table, had in cut.seen.items():
                     if lost := had - seen[table]:
-                        raise Violation(f"J5: a cut since {since} lost {sorted(lost)} in {table}, which was seen before")
+                        raise Violation(
+                            f"J5: a cut since {since} lost {sorted(lost)} in {table}, which was seen before"
+                        )
         self.cuts.append(Cut(self.world.steps, seen))
 
     def check_past(self, found: Mapping["TableModel", Snapshot], at: datetime) -> None:
@@ -194,7 +197,9 @@ class Ledger:
                 raise Violation(f"J4: a cut has a part of {deed.tid}: {had}; its home is {deed.home}")
             if had and all(had.values()):
                 pending = [it for it in had if deed.tid not in self.models[it].decided]
-                self.world.happened("a cut has a joint transaction" + (" that is pending in a table" if pending else ""))
+                self.world.happened(
+                    "a cut has a joint transaction" + (" that is pending in a table" if pending else "")
+                )
 
     def _check_files(self, model: "TableModel", snapshot: Snapshot) -> None:
         added, removed = set[str](), set[str]()
@@ -353,9 +358,14 @@ class Place(Stage):
     def on_put(self, path: str, body: bytes) -> None:
         if path == names.DESCRIPTOR:
             id = json.loads(body)["id"]
-            is_dbio, untracked = not self.partitioned, self.untracked
+            is_first = self.model is None  # else DBIO's readers may see files of the one before
             self.model = TableModel(
-                self.view, self.promised, self.ledger, id=id, untracked=untracked, is_dbio=is_dbio
+                self.view,
+                self.promised,
+                self.ledger,
+                id=id,
+                untracked=self.untracked,
+                is_dbio=is_first and not self.partitioned,
             )
             self.ledger.models[id] = self.model
         self.model.on_put(path, body)
@@ -553,10 +563,8 @@ def alone(ledger: Ledger, *, runs: int) -> Act:
 
 
 def abort_alone(ledger: Ledger, place: Place, clock: SimClock) -> None:
-    if not place.is_there:
-        return
     table = Table.over(place.store, clock)
-    for tid in [it.tid for it in table.check().pending if names.is_joint(it.tid)]:
+    for tid in filter(names.is_joint, parse_log(place.store.list_log()).pending):
         if ledger.models[ledger.deeds[tid].home].dropped is None:
             continue
         try:
@@ -630,9 +638,10 @@ def play(world: World, seed: int) -> None:
         _cast(world, ledger, chance)
         world.run(max_steps=MAX_STEPS)
         for place in ledger.places:
+            abort_alone(ledger, place, SimClock(world))
             if names.DROPPED in place.store.objects:  # whoever dropped it was killed, or gave up
                 Table.over(place.store, SimClock(world)).drop(everything=True)
-        for place in ledger.places:
+        for place in ledger.places:  # once more, since another home may have gone
             abort_alone(ledger, place, SimClock(world))
         for place in ledger.places:
             settle(place.view, place)
