@@ -31,6 +31,7 @@ from dbio_commit.maintenance.vacuum import plan
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.table import Table, snapshots
 from dbio_commit.testing import MemoryStore
 
@@ -174,8 +175,15 @@ class Ledger:
         self.cuts.append(Cut(self.world.steps, seen))
 
     def check_past(self, found: Mapping["TableModel", Snapshot], at: datetime) -> None:
+        """As of a time. A transaction that is pending in a table may be there since its home committed it."""
         for model, snapshot in found.items():
-            model.check_past(snapshot, at)
+            self._check_files(model, snapshot)
+            seen = model.seen_in(snapshot)
+            then = {tid for tid, it in model.decided.items() if not it.is_abort and it.modified <= at}
+            homes = {tid: self.models[it.home] for tid in seen - then if (it := self.deeds.get(tid))}
+            known = {tid for tid, home in homes.items() if tid in home.decided and home.decided[tid].modified <= at}
+            if wrong := seen ^ (then | known):
+                raise Violation(f"I6: as of {at} a cut has {sorted(wrong)} of {model.id} wrong")
         self._check_whole(self.seen_in(found))
         self.world.happened("several tables were read as of a time")
 
@@ -313,6 +321,26 @@ class TableModel(Model):
         if self.dropped is None:
             super().check_aborted(tid)
 
+    def check_committed(self, tid: str, commit: Commit | None = None) -> None:
+        if self.dropped is None:
+            super().check_committed(tid, commit)
+
+    def check_too_late(self, tid: str) -> None:
+        if self.dropped is None:
+            super().check_too_late(tid)
+
+    def check_first(self, tid: str) -> None:
+        if self.dropped is None:
+            super().check_first(tid)
+
+    def check_skipped(self, app: App) -> None:
+        if self.dropped is None:
+            super().check_skipped(app)
+
+    def check_too_low(self, app: App) -> None:
+        if self.dropped is None:
+            super().check_too_low(app)
+
 
 def _committed_tid(path: str) -> str | None:
     marker = names.parse_log_name(path)
@@ -371,7 +399,9 @@ class Place(Stage):
         self.model.on_put(path, body)
 
     def model_of(self, terms: Terms) -> Model:
-        return self.ledger.models.get(terms.origin.table_id if terms.origin else "", self.model)
+        """Of a directory that is left of a table, nothing is checked."""
+        found = self.ledger.models.get(terms.origin.table_id if terms.origin else "")
+        return found or next(it for it in self.ledger.models.values() if it.dropped)
 
     def create(self, clock: SimClock) -> None:
         with Table.over(self.store, clock).begin("append", self.columns("append", self.ledger.world.random)) as made:
@@ -506,6 +536,8 @@ def _cut(ledger: Ledger, world: World, actor: Actor, places: Sequence[Place]) ->
     try:
         found = snapshots([Table.over(it.store, actor.clock) for it in places], at)
     except InvalidInputError as error:
+        if any(it.dropped for it in models):
+            return actors.give_up(world, actor, "a table is gone", error)
         if at is None:
             raise Violation(f"I9: {actor.name} got {error!r}") from error
         is_half = "was being committed" in str(error)
@@ -581,9 +613,12 @@ def _give_up(ledger: Ledger, original: Callable[..., None]) -> Callable[..., Non
 
     def give_up(world: World, actor: Actor, what: str, error: DbioError) -> None:
         dropped = any(it.dropped for it in ledger.models.values())
-        if dropped and isinstance(error, CorruptMarkerError) and "belongs to a joint transaction" in str(error):
-            world.note(actor.name, f"{what}: {error}")
+        text = str(error)
+        if dropped and isinstance(error, CorruptMarkerError) and "belongs to a joint transaction" in text:
+            world.note(actor.name, f"{what}: {text}")
             world.happened("a home was gone")
+        elif dropped and isinstance(error, CorruptMarkerError) and "_dbio_table is missing" in text:
+            world.note(actor.name, f"{what}: {text}")  # it was listed on a disk during a drop
         else:
             original(world, actor, what, error)
 
