@@ -36,7 +36,7 @@ from dbio_commit.table import Table, snapshots
 from dbio_commit.testing import MemoryStore
 
 from . import actors, erasures
-from .actors import OPERATIONS, Act, Job, Stage, table_of, tolerant
+from .actors import OPERATIONS, Act, Job, Stage, tolerant
 from .ending import settle
 from .model import Asked, Decision, Model
 from .world import DAY_S, HOUR_S, Actor, Risks, SimClock, SimStore, Violation, World
@@ -89,6 +89,8 @@ class Ledger:
     models: dict[str, "TableModel"] = field(default_factory=dict)
     """Of all tables that there ever were, by their ids."""
     cuts: list[Cut] = field(default_factory=list)
+    trouble: float = 0.0
+    """How likely a writer dies, or stands still, when its home has just decided."""
 
     def on_start(self, table: str, tid: str, body: bytes) -> None:
         home = json.loads(body)["home"]
@@ -107,6 +109,7 @@ class Ledger:
                 deed.parts[model.id] = decision.added, decision.removed
                 for part in decision.info["joint"]["parts"]:
                     deed.parts[part["id"]] = self._files_of(part["id"], part["marker"])
+                self._make_trouble()
         elif not decision.is_abort:
             if not deed.is_committed:
                 raise Violation(f"J1: {tid} is committed in {model.id}, and its home decided {deed.is_committed}")
@@ -116,6 +119,17 @@ class Ledger:
                 self.world.happened("a part was committed by " + self._who())
         elif deed.is_committed or (deed.is_committed is None and not self.models[deed.home].dropped):
             raise Violation(f"J1: {tid} is aborted in {model.id}, and its home decided {deed.is_committed}")
+
+    def _make_trouble(self) -> None:
+        actor, chance = self.world.current(), self.world.random
+        if actor is None or actor.immortal or chance.random() >= self.trouble:
+            return
+        if chance.random() < 0.5:
+            actor.doomed = True
+            self.world.faults["kill between a home and the others"] += 1
+        else:
+            actor.wake_s = self.world.time_s + chance.choice((60.0, 300.0, HOUR_S, 3 * DAY_S))
+            self.world.faults["stall between a home and the others"] += 1
 
     def on_skip(self, table: str, tid: str) -> None:
         """A table has forgotten an attempt that nobody could commit."""
@@ -577,9 +591,13 @@ def dropper(ledger: Ledger, *, drops: int) -> Act:
                 return
             actor.clock.sleep(world.random.choice((0, 0.5, 100.0)))
             if not place.is_there:
-                tolerant(lambda world, actor: place.create(actor.clock))(world, actor)
+                tolerant(partial(_create, place))(world, actor)
 
     return act
+
+
+def _create(place: Place, world: World, actor: Actor) -> None:
+    place.create(actor.clock)
 
 
 def alone(ledger: Ledger, *, runs: int) -> Act:
@@ -650,7 +668,7 @@ def new_world(seed: int, *, trace: bool = False) -> World:
 def play(world: World, seed: int) -> None:
     """Runs it to its end. Raises Violation."""
     chance = random.Random(f"cast {SCENARIO} {seed}")
-    ledger, lake = Ledger(world), dict[str, MemoryStore]()
+    ledger, lake = Ledger(world, trouble=chance.choice((0, 0.3, 0.6))), dict[str, MemoryStore]()
     hours = chance.choice((1, 1, 48))
     promised = timedelta(hours=hours) - timedelta(seconds=2)
     with _settings(chance), ExitStack() as stack:
