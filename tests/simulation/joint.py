@@ -32,6 +32,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.start import App
+from dbio_commit.protocol.names import Kind
 from dbio_commit.table import Table, snapshots
 from dbio_commit.testing import MemoryStore
 
@@ -270,15 +271,27 @@ class TableModel(Model):
         if path == names.DROPPED:
             self.dropped = self.world.steps
             self.world.happened("a table was dropped")
+        elif self.dropped is None and self._is_of_another(path, body):
+            self.world.happened("a marker came that belongs to a table that was dropped")
+            self._check_store(f"{path} was created, which belongs to another table")
         elif self.dropped is None:
             super().on_put(path, body)
         elif (tid := _committed_tid(path)) and body and names.started(tid) in self.world.store.objects:
             self._on_decision(tid, json.loads(body))
 
+    def _is_of_another(self, path: str, body: bytes) -> bool:
+        marker = names.parse_log_name(path)
+        if marker is None or marker.kind not in (Kind.STARTED, Kind.COMMITTED, Kind.TURN) or not body:
+            return False
+        info = json.loads(body)
+        if marker.kind is Kind.COMMITTED:
+            info = info.get("dbio_commit") or {}
+        return info.get("table_id") not in (None, self.id)
+
     def on_delete(self, path: str) -> None:
         if self.dropped is None:
             super().on_delete(path)
-            if path.startswith(names.Kind.STARTED) and (tid := path.removeprefix(names.Kind.STARTED)) in self.skipped:
+            if path.startswith(Kind.STARTED) and (tid := path.removeprefix(Kind.STARTED)) in self.skipped:
                 self.ledger.on_skip(self.id, tid)
 
     def _on_start(self, tid: str, body: bytes) -> None:
@@ -358,7 +371,7 @@ class TableModel(Model):
 
 def _committed_tid(path: str) -> str | None:
     marker = names.parse_log_name(path)
-    return marker.id if marker and marker.kind is names.Kind.COMMITTED else None
+    return marker.id if marker and marker.kind is Kind.COMMITTED else None
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
