@@ -67,6 +67,8 @@ class Deed:
     """Of that decision."""
     told: str = ""
     """What its writer was told: "committed" or "failed"."""
+    tables: set[str] = field(default_factory=set)
+    """The ids of those in which it began."""
     parts: dict[str, tuple[_Files, _Files]] = field(default_factory=dict)
     """Of one that is committed: what it adds and removes, by the ids of its tables."""
 
@@ -98,10 +100,13 @@ class Ledger:
         deed = self.deeds.setdefault(tid, Deed(tid, home["id"]))
         if deed.home != home["id"] or (home["path"] == ".") != (table == deed.home):
             raise Violation(f"J0: {tid} has the home {deed.home}, and its start marker in {table} says {home}")
+        deed.tables.add(table)
 
     def on_decision(self, model: "TableModel", tid: str, decision: Decision) -> None:
         """J1: a table follows the home. J2: a home that was dropped has committed nothing that is left undone."""
-        deed = self.deeds[tid]
+        deed = self.deeds.get(tid)
+        if deed is None or model.id not in deed.tables:
+            return  # its request came after the table was dropped and another one was made
         if model.id == deed.home:
             deed.is_committed, deed.step = not decision.is_abort, self.world.steps
             if deed.is_committed and deed.told == "failed":
@@ -589,7 +594,7 @@ def dropper(ledger: Ledger, *, drops: int) -> Act:
 
     def act(world: World, actor: Actor) -> None:
         for _ in range(drops):
-            actor.clock.sleep(world.random.choice((1.0, 100.0, HOUR_S)))
+            actor.clock.sleep(world.random.choice((1.0, 5.0, 100.0, HOUR_S)))
             place = world.random.choice(ledger.places)
             table = Table.over(place.store, actor.clock)
             for _ in range(5):
@@ -628,7 +633,8 @@ def alone(ledger: Ledger, *, runs: int) -> Act:
 def abort_alone(ledger: Ledger, place: Place, clock: SimClock) -> None:
     table = Table.over(place.store, clock)
     for tid in filter(names.is_joint, parse_log(place.store.list_log()).pending):
-        if ledger.models[ledger.deeds[tid].home].dropped is None:
+        deed = ledger.deeds.get(tid)  # there is none if a table was dropped before its request came
+        if deed is None or ledger.models[deed.home].dropped is None:
             continue
         try:
             table.abort(tid)
@@ -730,8 +736,8 @@ def _cast(world: World, ledger: Ledger, chance: random.Random) -> None:
             spawn(f"checkpoints@{i}", erasures.checkpointer(place, checkpoints=3))
     for i in range(2):
         world.spawn(f"cutter{i}", cutter(ledger, cuts=chance.randint(3, 8)))
-    if chance.random() < 0.3:
-        world.spawn("dropper", dropper(ledger, drops=chance.randint(1, 2)))
+    if chance.random() < 0.4:
+        world.spawn("dropper", dropper(ledger, drops=chance.randint(1, 3)))
         world.spawn("alone", alone(ledger, runs=6))
 
 
