@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -85,6 +86,21 @@ def write(lake: Lake, id: int = 1, **options: Any) -> dbio.JointTransaction:
     return tx
 
 
+def together(*steps: Callable[[dbio.JointTransaction], object], **options: Any) -> None:
+    """A joint transaction of these steps."""
+    with dbio.transaction(**options) as tx:
+        for step in steps:
+            step(tx)
+
+
+def fail(tx: dbio.JointTransaction) -> None:
+    raise ZeroDivisionError
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": ids})
+
+
 @dataclass
 class Death:
     """The process dies before or after its call of this number, and makes none thereafter."""
@@ -146,22 +162,22 @@ def test_an_operation_of_each_kind_is_part_of_it() -> None:
 
 def test_a_block_that_raises_commits_nothing_and_leaves_nothing_pending() -> None:
     lake = Lake()
-    with pytest.raises(ZeroDivisionError), dbio.transaction() as tx:
-        for table in lake.tables:
-            tx.write(pa.table({"id": [1]}), table)
-        raise ZeroDivisionError
+    orders, customers = lake.tables
+    with pytest.raises(ZeroDivisionError):
+        together(lambda tx: tx.write(rows(1), orders), lambda tx: tx.write(rows(1), customers), fail)
     assert lake.rows() == [[0], [0]]
     assert not lake.pending()
-    assert tx.commits == {}
 
 
 def test_a_conflict_in_one_table_aborts_all() -> None:
     lake = Lake()
     orders, customers = lake.tables
-    with pytest.raises(CommitConflictError, match="customers"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.delete(customers, "id = 0")
-        customers.update({"id": "id + 5"})
+    with pytest.raises(CommitConflictError, match="customers"):
+        together(
+            lambda tx: tx.write(rows(1), orders),
+            lambda tx: tx.delete(customers, "id = 0"),
+            lambda tx: customers.update({"id": "id + 5"}),
+        )
     assert lake.rows() == [[0], [5]]
     assert not lake.pending()
 
@@ -189,15 +205,14 @@ def test_what_was_read_elsewhere_can_be_required() -> None:
     orders, customers, rates = lake.tables
     seen = rates.snapshot()
     with dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.write(pa.table({"id": [1]}), customers)
+        tx.write(rows(1), orders)
+        tx.write(rows(1), customers)
         tx.require(rates, seen)
     assert rates.history()[0].added_files == 0
     seen = rates.snapshot()
     rates.write(pa.table({"id": [2]}))
-    with pytest.raises(CommitConflictError, match="rates"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [9]}), orders)
-        tx.require(rates, seen)
+    with pytest.raises(CommitConflictError, match="rates"):
+        together(lambda tx: tx.write(pa.table({"id": [9]}), orders), lambda tx: tx.require(rates, seen))
     assert lake.rows() == [[0, 1], [0, 1], [0, 2]]
 
 
@@ -218,27 +233,26 @@ def test_what_cannot_be_joined_is_refused() -> None:
     lake = Lake()
     orders, customers = lake.tables
     other = Table.over(MemoryStore(lake.clock, url="s3://other/t"), lake.clock)
-    with pytest.raises(InvalidInputError, match="one operation for each table"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.delete(orders, "id = 0")
-    with pytest.raises(InvalidInputError, match="different stores"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.write(pa.table({"id": [1]}), other)
-    with pytest.raises(InvalidInputError, match="changes the partition columns"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.write(pa.table({"id": [1], "day": ["x"]}), customers, "overwrite", partition_by=["day"])
+    for match, step in {
+        "one operation for each table": lambda tx: tx.delete(orders, "id = 0"),
+        "different stores": lambda tx: tx.write(rows(1), other),
+        "changes the partition columns": lambda tx: tx.write(
+            pa.table({"id": [1], "day": ["x"]}), customers, "overwrite", partition_by=["day"]
+        ),
+    }.items():
+        with pytest.raises(InvalidInputError, match=match):
+            together(lambda tx: tx.write(rows(1), orders), step)
     with pytest.raises(TransactionStateError, match="within its block"):
-        tx.write(pa.table({"id": [1]}), orders)
+        dbio.transaction().write(rows(1), orders)
     assert lake.rows() == [[0], [0]]
     assert not lake.pending()
 
 
 def test_a_write_by_itself_does_not_join() -> None:
     lake = Lake()
-    with pytest.raises(ZeroDivisionError), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), lake["orders"])
-        lake["customers"].write(pa.table({"id": [2]}))
-        raise ZeroDivisionError
+    orders, customers = lake.tables
+    with pytest.raises(ZeroDivisionError):
+        together(lambda tx: tx.write(rows(1), orders), lambda tx: customers.write(rows(2)), fail)
     assert lake.rows() == [[0], [0, 2]]
 
 
@@ -251,6 +265,15 @@ ENDS: dict[str, Callable[[Lake], object]] = {
     "aborts": lambda lake: [_abort(it, tid) for it in lake.tables[::-1] for tid in it.snapshot().log.pending],
 }
 """Who ends what a dead writer has left."""
+
+
+def _write_one(table: Table, tx: dbio.JointTransaction) -> None:
+    tx.write(rows(1), table)
+
+
+def _abort_pending(table: Table, tx: dbio.JointTransaction) -> None:
+    (tid,) = table.snapshot().log.pending
+    table.abort(tid)
 
 
 def _abort(table: Table, tid: str) -> None:
@@ -404,11 +427,10 @@ def test_a_transaction_that_is_decided_cannot_be_aborted_anywhere() -> None:
 def test_an_abort_in_one_table_aborts_it_in_all() -> None:
     for table in (0, 1):
         lake = Lake()
-        with pytest.raises(TransactionAbortedError), dbio.transaction() as tx:
-            for it in lake.tables:
-                tx.write(pa.table({"id": [1]}), it)
-            (tid,) = {*lake.pending()}
-            lake.tables[table].abort(tid)
+        orders, customers = lake.tables
+        aborts = partial(_abort_pending, lake.tables[table])
+        with pytest.raises(TransactionAbortedError):
+            together(partial(_write_one, orders), partial(_write_one, customers), aborts)
         assert lake.rows() == [[0], [0]]
         assert not lake.pending()
 
