@@ -1,4 +1,4 @@
-"""Joint transactions with Spark: DataFrames into several tables, changes of rows, batches of streams (PROTOCOL.md 15)."""
+"""Joint transactions with Spark: DataFrames to several tables, changes of rows, batches of streams (PROTOCOL.md 15)."""
 
 from pathlib import Path
 

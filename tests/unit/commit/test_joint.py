@@ -1,6 +1,6 @@
 """Joint transactions: all of their tables have them, or none. Rules: PROTOCOL.md 15."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,6 +22,7 @@ from dbio_commit import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.commit.decision import carry_out_everywhere
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
@@ -558,3 +559,44 @@ def test_a_part_for_another_table_or_with_paths_outside_is_refused() -> None:
         with pytest.raises(CorruptMarkerError):
             lake["customers"].abort(tid)
         assert lake.rows()[1] == [0]
+
+
+def test_a_table_that_no_start_marker_names_as_its_home_decides_nothing() -> None:
+    """A right to write to one table is none to commit to another."""
+    lake, tid = decided_at_home()
+    evil = MemoryStore(lake.clock, url="s3://lake/evil", lake=lake.stores)
+    for name in (names.DESCRIPTOR, names.started(tid), names.committed(tid)):
+        evil.objects[name] = lake.stores["s3://lake/orders"].objects[name]
+    carry_out_everywhere(evil, tid)
+    assert lake.rows() == [[0, 1], [0]]
+    carry_out_everywhere(lake.stores["s3://lake/orders"], tid)
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+
+def test_an_operation_that_failed_in_the_block_ends_all() -> None:
+    lake = Lake()
+    orders, customers = lake.tables
+
+    def half(tx: dbio.JointTransaction) -> None:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from rows(1).to_batches()
+            raise ZeroDivisionError
+
+        reader = pa.RecordBatchReader.from_batches(rows(1).schema, batches())
+        with suppress(Exception):
+            tx.write(reader, orders)
+
+    with pytest.raises(TransactionStateError, match="an operation on s3://lake/orders failed"):
+        together(half, lambda tx: tx.write(rows(1), customers))
+    assert lake.rows() == [[0], [0]]
+    assert not lake.pending()
+
+
+def test_an_empty_commit_marker_at_the_home_does_not_count() -> None:
+    """A disk that failed may leave one."""
+    lake, tid = decided_at_home()
+    home = lake.stores["s3://lake/orders"]
+    home.objects[names.committed(tid)] = (b"", lake.clock.now())
+    lake["customers"].abort(tid)
+    assert lake.rows() == [[0], [0]]
+    assert not lake.pending()
