@@ -139,7 +139,8 @@ class CommitRequest:
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
     beside: Callable[[Settings | None], object] | None = None
-    """Called with the table's settings, beside the last request of the commit, if these settings publish the table."""
+    """Called with the table's settings, if these publish the table: beside the PUT of the commit marker, and beside the
+    look after it."""
 
     @property
     def data_files(self) -> list[FileInfo]:
