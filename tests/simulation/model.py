@@ -147,8 +147,8 @@ class Model:
     """By who erases them: the rows."""
     erased: set[bytes] = field(default_factory=set)
     """The rows of which an erasure has said that nothing is left."""
-    _writers: dict[str, tuple[Actor, int]] = field(default_factory=dict)
-    """Who wrote each checkpoint and publication last, and how many failures they had had."""
+    _writers: dict[str, tuple[Actor, int, int]] = field(default_factory=dict)
+    """Who wrote each checkpoint and publication last, how many failures they had had, and in which step."""
     _erased: set[str] = field(default_factory=set)
     """Files that an erasure deleted, earlier than a vacuum would."""
     _removed_at: dict[str, datetime] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Model:
         directory, name = names.split(path)
         marker = names.parse_log_name(name)
         if (actor := self.world.current()) and (is_published(path) or path.startswith(Kind.CHECKPOINT)):
-            self._writers[path] = actor, actor.failures
+            self._writers[path] = actor, actor.failures, self.world.steps
         if (marker and directory) or is_published(path):
             return  # a stranger's, which means nothing here
         if marker is None:
@@ -695,8 +695,9 @@ class Model:
         if gone and age < self.promised:
             raise Violation(f"I4: a reader's files were deleted {age} after its snapshot: {sorted(gone)}")
 
-    def check_erased(self, rows: frozenset[bytes]) -> None:
-        """10.6: no file has these rows, whoever wrote it, and nothing names such a file."""
+    def check_erased(self, rows: frozenset[bytes], *, looked: int) -> None:
+        """10.6: no file has these rows, whoever wrote it, and nothing names such a file. What came after the eraser's
+        last look is judged at the end (`check_late`): its writer takes it back."""
         objects = self.world.store.objects
         if left := {path for path in objects if names.is_data_file(path) and not rows.isdisjoint(self.rows_of(path))}:
             raise Violation(f"an erasure left the files {sorted(left)}")
@@ -704,14 +705,15 @@ class Model:
         if left := {names.committed(tid) for tid in held.values()} & objects.keys():
             raise Violation(f"an erasure left the markers {sorted(left)}")
         for name, left in self._naming(held):
-            raise Violation(f"an erasure left the paths {sorted(left)} in {name}")
+            if name not in self._writers or self._writers[name][2] <= looked:
+                raise Violation(f"an erasure left the paths {sorted(left)} in {name}")
         self.erased |= rows
 
     def check_late(self) -> None:
         """At the end: nothing that came after an erasure names what it erased, unless its writer died, or its calls
         failed, before it could take that back."""
         for name, left in self._naming(self._holders(self.erased)):
-            actor, failures = self._writers[name]
+            actor, failures, _ = self._writers[name]
             if not actor.doomed and actor.failures == failures and not actor.name.startswith("of "):
                 raise Violation(f"erased paths came back: {sorted(left)} in {name}")
 

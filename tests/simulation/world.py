@@ -111,6 +111,10 @@ class Actor:
     checkpoint: it should have waited for what was still to appear."""
     checkpoint_after: int = 0
     """After which of these listings it read a checkpoint last."""
+    looked: int = 0
+    """The step of its last listing of the log."""
+    stood_s: float = 0.0
+    """The longest for which it stood still, since somebody set this to 0."""
     seen: int | None = None
     """Where somebody asks for it: a digest of all that it has seen of the store."""
 
@@ -214,6 +218,7 @@ class World:
         self.time_s += self.random.expovariate(1 / 0.02)
         if not actor.immortal and self._happens(self.risks.stall):
             actor.wake_s = self.time_s + self.random.choice(actor.stalls_s)
+            actor.stood_s = max(actor.stood_s, actor.wake_s - self.time_s)
             self.note(actor.name, f"stalls for {actor.wake_s - self.time_s:.0f} s")
             self.faults["stall"] += 1
             return
@@ -437,6 +442,7 @@ class SimStore(SerialStore):
         wanted = prefixes or ("_",)
         if (actor := self._world.current()) is not None:
             actor.listed[" ".join(prefixes)] += 1
+            actor.looked = self._world.steps
             if prefixes == (Kind.COMMITTED,) and actor.checkpoint_after != actor.listed[""]:
                 actor.settled_after = actor.listed[""]
         return self._pages("list_log", " ".join(prefixes), lambda path: path.startswith(wanted) and "/" not in path)

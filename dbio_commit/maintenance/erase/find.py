@@ -148,10 +148,16 @@ def _file(path: str, size: int, tid: str | None) -> DataFile:
     return DataFile(path, size, tid, names.parse_partition(names.split(path)[0]))
 
 
-def forgetful_markers(store: Store, snapshot: Snapshot, finder: Finder) -> set[str]:
+def forgetful_markers(
+    store: Store, snapshot: Snapshot, finder: Finder, *, among: Collection[str] | None = None
+) -> set[str]:
     """The covered transactions whose commit markers still name files that may have held such rows, but that the
-    checkpoint has forgotten. Only the markers still have the statistics and the names of these files."""
-    marked = sorted(snapshot.log.committed.keys() & snapshot.checkpoint.covered)
+    checkpoint has forgotten. Only the markers still have the statistics and the names of these files.
+
+    `among` limits them to some transactions.
+    """
+    covered = snapshot.log.committed.keys() & snapshot.checkpoint.covered
+    marked = sorted(covered if among is None else covered.intersection(among))
     names_values = finder.names_values(snapshot.layouts)
     found: set[str] = set()
     for tids in chunks(marked, _MARKERS_AT_ONCE):

@@ -175,7 +175,7 @@ class _Erasure(TableVacuum):
         log = parse_log(self._store.list_log())  # before the snapshot, which has all that is decided in this listing
         self.state = read_snapshot(self._store, self._clock)
         self.pending = self._still_pending(log)
-        self._look_for_late_objects(log)
+        self._look_for_late_objects()
         return published
 
     def _wait(self) -> None:
@@ -349,13 +349,19 @@ class _Erasure(TableVacuum):
 
     def look_for_late_rows(self, known: Collection[str]) -> None:
         """Reports files of other commits than these that may hold, or have held, such rows: others wrote them while the
-        rows were deleted. Files that are removed again count, too, unless the erasure has found them."""
-        if all(it.tid in known and it.tid in self._decided for it in self.state.transactions):
+        rows were deleted. Files that are removed again count, too, unless the erasure has found them. Another erasure
+        that has deleted such a file may have left a marker that names it."""
+        others = {it.tid for it in self.state.transactions if not (it.tid in known and it.tid in self._decided)}
+        if not others:
             return
+        for tid in forgetful_markers(self._store, self.state, self._finder, among=others):
+            self._executor.failed[names.committed(tid)] = (
+                "may name files with such rows, which another commit wrote meanwhile: erase again"
+            )
         for share in self.state.slices():
             live = [file for file in share.files if file.tid not in known]
             gone = removed_files(share.decided, {file.path for file in share.files})
-            late = (it for it in gone if it.tid and (it.tid not in self._decided or it.tid not in known))
+            late = (it for it in gone if it.tid in others)
             new = [*live, *(file for file in late if file.path not in self._doomed.paths)]
             for file in self._finder.by_rows([*self._finder.by_facts(new, share.decided)]):
                 self._executor.failed[file.path] = (
@@ -379,10 +385,10 @@ class _Erasure(TableVacuum):
             if tid in self._begun and tid not in self.state.checkpoint.covered
         ]
 
-    def _look_for_late_objects(self, log: Log) -> None:
+    def _look_for_late_objects(self) -> None:
         """Reports checkpoints and parts that a process wrote late, after it had stood still."""
+        log, newest = self.state.log, self.state.checkpoint
         late = [names.checkpoint(number) for number in log.checkpoints if number < self._first]
-        newest = self.state.checkpoint
         clean = {name for it in newest.dropped if it.by > self._first for name in it.part.objects}
         useless = {it.entry.path for it in useless_parts(log, newest)} - clean
         late += [path for path in sorted(useless) if (names.part_number(path) or 0) <= self._first]

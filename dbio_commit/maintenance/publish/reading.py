@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import cast
 
-from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError
 from dbio_commit.maintenance.publish.bounds import MOST_BYTES, MOST_LINE_BYTES, refuse_large, too_much
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
@@ -19,12 +19,25 @@ _HEAD_BYTES = 256 * 1024
 
 
 def read_whole(store: Store, entry: Entry) -> bytes:
-    """The body. Raises CorruptMarkerError if it is larger than the limit or than listed, StoreError if smaller."""
+    """The body. Raises CorruptMarkerError if it is larger than the limit or than listed, StoreError if smaller.
+
+    Raises ObjectNotFoundError if it is another object than was listed: an erasure makes numbers free again.
+    """
     refuse_large([entry], where=store.url_of(entry.path), most=MOST_BYTES)
-    body = store.get(entry.path, limit_bytes=entry.size)
+    try:
+        body = store.get(entry.path, limit_bytes=entry.size)
+    except CorruptMarkerError:
+        _refuse_replaced(store, entry)
+        raise
     if len(body) < entry.size:
+        _refuse_replaced(store, entry)
         raise cut_short(store.url_of(entry.path), len(body), entry.size)
     return body
+
+
+def _refuse_replaced(store: Store, entry: Entry) -> None:
+    if store.stat(entry.path) != entry:
+        raise ObjectNotFoundError(f"{store.url_of(entry.path)} was replaced since it was listed; look again")
 
 
 def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
@@ -34,9 +47,11 @@ def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
         while line := stream.readline(MOST_LINE_BYTES + 1):
             left -= len(line)
             if left < 0 or len(line) > MOST_LINE_BYTES:
+                _refuse_replaced(store, entry)
                 raise too_much(where)
             yield line
     if left:  # without the missing lines, some files would seem not to be published
+        _refuse_replaced(store, entry)
         raise cut_short(where, entry.size - left, entry.size)
 
 

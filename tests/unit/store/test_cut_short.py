@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pytest
 
-from dbio_commit import DbioError, StoreError, Table
+from dbio_commit import DbioError, ObjectNotFoundError, StoreError, Table
 from dbio_commit.log.frames import ahead, reading
 from dbio_commit.maintenance.publish.reading import read_lines, read_whole
 from dbio_commit.store.copying import copy_object
@@ -103,12 +103,27 @@ class Short(MemoryStore):
 
 
 @pytest.mark.parametrize("read", [read_whole, lambda store, entry: list(read_lines(store, entry))])
-def test_lines_of_a_publication_that_are_missing_are_no_end(store: MemoryStore, read: Callable[..., object]) -> None:
+def test_lines_of_a_publication_that_are_missing_are_no_end(
+    store: MemoryStore, read: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.put("_delta_log/0.json", b"1\n2\n")
     entry = store.stat("_delta_log/0.json")
     assert read(store, entry) in (b"1\n2\n", [b"1\n", b"2\n"])
-    store.put("_delta_log/0.json", b"1\n")
+    monkeypatch.setattr(store, "get", lambda path, limit_bytes: b"1\n")
     with pytest.raises(StoreError, match=r"0\.json was read with 2 of 4 bytes"):
+        read(store, entry)
+
+
+@pytest.mark.parametrize("body", [b"1\n", b"1\n2\n3\n"], ids=["shorter", "longer"])
+@pytest.mark.parametrize("read", [read_whole, lambda store, entry: list(read_lines(store, entry))])
+def test_an_object_of_a_publication_that_was_replaced_since_it_was_listed_is_looked_for_again(
+    store: MemoryStore, read: Callable[..., object], body: bytes
+) -> None:
+    """An erasure deletes objects of publications, and another publisher takes their numbers."""
+    store.put("_delta_log/0.json", b"1\n2\n")
+    entry = store.stat("_delta_log/0.json")
+    store.put("_delta_log/0.json", body)
+    with pytest.raises(ObjectNotFoundError, match=r"0\.json was replaced since it was listed; look again"):
         read(store, entry)
 
 

@@ -204,6 +204,35 @@ def test_files_that_others_add_and_remove_meanwhile_are_reported(operation: str,
     assert place.left() == []
 
 
+def test_markers_that_another_erasure_leaves_of_what_others_added_meanwhile_are_reported() -> None:
+    """It was killed when its checkpoint had forgotten the files, so that only the markers name them."""
+    place = Place(by_name=False)
+    store, killed = place.store.seen_by("eraser"), place.store.seen_by("killed eraser")
+    killed.before = fail_with(Killed(), "delete", "_started_*", times=None)
+
+    def erase_and_die() -> None:
+        with pytest.raises(Killed):
+            Table.over(killed, place.clock, inspector=inspect_files).erase(f"age = {AGE}")
+
+    steps = [
+        once("delete", "part-*", lambda: place.table("other").write(pa.table({"name": [NAME], "age": [AGE]}))),
+        once("list_unfinished", "*", erase_and_die),
+    ]
+
+    def before(operation: str, path: str) -> None:
+        for step in steps:
+            step(operation, path)
+
+    store.before = before
+    report = Table.over(store, place.clock, inspector=inspect_files).erase(f"age = {AGE}")
+    assert [it.path for it in report.failed if "another commit wrote meanwhile" in it.message] == [
+        it for it in place.left() if it.startswith("_committed_")
+    ]
+    assert report.failed
+    assert place.erase().ok
+    assert place.left() == []
+
+
 @pytest.mark.parametrize("format", ["delta", "spark", "symlink", "iceberg"])
 def test_a_publication_that_names_what_others_add_and_remove_meanwhile_is_reported(format: str) -> None:
     """It came after the eraser looked at what was published, and is not the last one."""
