@@ -1,6 +1,6 @@
 """Defines what every write to a table needs, such as its store and its clock. Needs no pyarrow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,9 +15,10 @@ from dbio_commit.store import Store
 if TYPE_CHECKING:
     from dbio_commit.commit.joint import JointCommit
 
-FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
-"""The work after a commit, given the table's settings. The call only looks, since the commit may not be known to stand
-yet. The function that it returns does the rest, and logs what fails. Neither raises an error."""
+FollowUp = Callable[[Store, Clock, Settings | None], Iterator[None]]
+"""The work after a commit, given the table's settings, in three steps. The first may go beside the PUT of the commit
+marker, the second comes after it, and may go beside the look at the descriptor. Both only read, since the commit may
+still fail. The third is for a commit that stands, and logs what fails. None raises an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
