@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from dbio_commit.base.errors import InvalidInputError, TransactionStateError
 from dbio_commit.base.options import Isolation, Mode
 from dbio_commit.commit.begin import check_app
-from dbio_commit.commit.context import JOINT
+from dbio_commit.commit.context import JOINING, Joining
 from dbio_commit.commit.joint import JointCommit
 from dbio_commit.commit.options import CommitOptions, NoteKeywords, takes_options
 from dbio_commit.commit.provenance import Labels
@@ -147,13 +147,15 @@ class JointTransaction:
                 "a joint transaction writes within its block only: with dbio.transaction() as tx: tx.write(…)"
             )
         table = target if isinstance(target, Table) else Table(target)
-        token = JOINT.set(self._joint)
+        joining = Joining(self._joint, table.url)
+        token = JOINING.set(joining)
         try:
             commit = operation(table, {**self._options, "app": self._app})
         finally:
-            JOINT.reset(token)
+            JOINING.reset(token)
         if commit.skipped and self._app is not None:
             self._joint.skip(table.url)
+        assert commit.skipped or joining.is_taken, "it was committed by itself"
 
     # --- the block ------------------------------------------------------------------------------------------------
 

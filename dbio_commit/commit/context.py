@@ -41,9 +41,27 @@ class WriteContext:
         return self.store.url
 
 
-JOINT: ContextVar["JointCommit | None"] = ContextVar("joint", default=None)
-"""The joint transaction to which a transaction belongs that begins now. Only a method of `JointTransaction` sets it,
-for its own call: nothing else joins."""
+@dataclass(slots=True)
+class Joining:
+    """One operation of a joint transaction."""
+
+    joint: "JointCommit"
+    url: str
+    """The table that it writes to."""
+    is_taken: bool = False
+    """Whether its transaction has begun."""
+
+    def take(self, url: str) -> "JointCommit | None":
+        """The joint transaction, for the first transaction of this operation in this table. Others do not join, such as
+        those of a frame of the caller that writes while it is read."""
+        if self.is_taken or url != self.url:
+            return None
+        self.is_taken = True
+        return self.joint
+
+
+JOINING: ContextVar[Joining | None] = ContextVar("joining", default=None)
+"""The operation of a joint transaction that runs now. Only the methods of `JointTransaction` set it."""
 
 
 _LONGEST_FILE_NAME = 160

@@ -7,6 +7,7 @@ of the two, or of one of them if the other was refused. Everything is real here,
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
@@ -79,6 +80,7 @@ class Image:
     at: ManualClock
     objects: dict[str, Any]
     copies: dict[str, Any]
+    joined: dict[str, Any]
     first: str
     pending: str
 
@@ -87,6 +89,7 @@ class Image:
         clock._monotonic = self.at.monotonic()
         place = Place.at(clock)
         place.store.objects, place.copies.objects = dict(self.objects), dict(self.copies)
+        place.joined.objects = dict(self.joined)
         _PROBED.update(it.identity for it in place.stores)
         return place
 
@@ -106,9 +109,10 @@ def _base(*, in_parts: bool) -> Image:
     if in_parts:
         table.checkpoint()
     update_copy(place.store, place.copies, clock)
+    place.over(place.joined).write(rows(80))
     pending = table.begin()
     clock.advance(PAUSE)
-    return Image(clock, place.store.objects, place.copies.objects, first.tid, pending.tid)
+    return Image(clock, place.store.objects, place.copies.objects, place.joined.objects, first.tid, pending.tid)
 
 
 def _base_directory() -> Image:
@@ -123,7 +127,7 @@ def _base_directory() -> Image:
     place.store.put(f"p=a/_started_{tid}", b"")
     place.store.put(f"p=a/_committed_{tid}", b'{"added": ["%s"], "removed": []}' % path.removeprefix("p=a/").encode())
     clock.advance(PAUSE)
-    return Image(clock, place.store.objects, {}, tid, tid)
+    return Image(clock, place.store.objects, {}, {}, tid, tid)
 
 
 @cache
@@ -298,7 +302,7 @@ def play(form: str, first: Operation, second: Operation | None = None, *, stop: 
             is_over = True
             place.clock.advance(PAUSE)
             if second is not None:
-                errors[1] = _attempt(second, place, place.table("second"), image)
+                errors[1] = Context().run(_attempt, second, place, place.table("second"), image)
             place.clock.advance(PAUSE)
 
         def before(operation: str, path: str) -> None:

@@ -600,3 +600,19 @@ def test_an_empty_commit_marker_at_the_home_does_not_count() -> None:
     lake["customers"].abort(tid)
     assert lake.rows() == [[0], [0]]
     assert not lake.pending()
+
+
+def test_what_a_frame_of_the_caller_writes_while_it_is_read_does_not_join() -> None:
+    lake = Lake()
+    orders, customers = lake.tables
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        customers.write(rows(7))
+        yield from rows(1).to_batches()
+
+    def write_and_fail() -> None:
+        together(lambda tx: tx.write(pa.RecordBatchReader.from_batches(rows(1).schema, batches()), orders), fail)
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    assert lake.rows() == [[0], [0, 7]]
