@@ -66,9 +66,9 @@ Requests that wait for the answers of others, counted exactly: moto answers no r
 more without an answer, and then answers all that wait. This is a round. The number of rounds times the latency of a
 store is the least time that an operation takes. It depends neither on the machine nor on its load. Tables have
 {SIZES[0]}, {SIZES[1]} and {SIZES[2]} files of two rows, each in a partition of its own. The process has written to the
-bucket. A read, and the first append, are by a process that knows nothing of the table; a read includes the snapshot.
-Other changes follow an append by the same `Table` or `DeltaTable`, to a table that is 3 s old. The tools' own scans get
-a list of the files, so that what finds these is not counted. DuckDB has no extension for S3 here. Two things are not
+bucket, and the table is 3 s old. A read, and the first append, are by a process that knows nothing of the table; a read
+includes the snapshot. Other changes follow an append by the same `Table` or `DeltaTable`. The tools' own scans get a
+list of the files, so that what finds these is not counted. DuckDB has no extension for S3 here. Two things are not
 counted: that connections are opened, and the answer to `Expect: 100-continue`, for which clients of S3 wait before they
 send the body of a PUT."""
 
@@ -124,6 +124,7 @@ def _reads(server: S3Server, run: _Run, count: Callable[..., None], files: int) 
     for who, at in tables.items():
         run(ways.make, at, who)
     urls = run(ways.urls_of, tables[DBIO])
+    time.sleep(_SETTLED_S)
     for what in ways.READS:
         count(what, DBIO, files, ways.run_first, tables[DBIO], DBIO, what)
         if what in ways.OF_DELTA:
@@ -150,4 +151,4 @@ def _changes(server: S3Server, run: _Run, count: Callable[..., None], files: int
 
 
 _SETTLED_S = 3
-"""Until then, a process reads markers again, since their times are in whole seconds."""
+"""Until then, a process reads markers again, and none ahead, since their times are in whole seconds."""

@@ -25,7 +25,7 @@ _Call = Callable[..., Any]
 def requests(bench: Bench) -> report.Section:
     rows: list[list[object]] = []
     targets: list[report.Target] = []
-    counting = bench.progress.add_task("requests", total=11)
+    counting = bench.progress.add_task("requests", total=14)
     with moto_server() as server:
         server.create_bucket("bench")
         flat, parts = "s3://bench/flat", "s3://bench/parts"
@@ -58,12 +58,20 @@ def requests(bench: Bench) -> report.Section:
             count(f"Table.snapshot() of {commits} commits", run, _snapshot, flat, at_most=4 + commits)
             count(f"dbio.read of {commits} commits", run, _plan, flat, at_most=4 + commits)
             count(f"dbio.read of {commits} commits, and its rows", run, _collect, flat)
+        both = "s3://bench/one", "s3://bench/other"
+        with _process(bench.directory) as run:
+            for url in both:
+                run(_write, server.storage_options, url)
+            run(_write_jointly, server.storage_options, *both)
+            count("joint append to two tables, same process", run, _write_jointly, *both, at_most=2 * 9)
+            count("snapshots of two tables by themselves", run, _snapshot_each, *both)
+            count("dbio.snapshots of two tables", run, _snapshots, *both)
     return report.Section(
         title="requests on S3",
         how=f"Writes of {FILES} small files by {FILES} tasks, counted at moto: before the first data file, of "
         "data files, and after the last data file, which is the commit. `DELETE` is one request for many objects. The "
-        "target of an append is its data uploads + 6, of the first in a process + 8, and three more if the process "
-        "has not proved the store yet. The target of a read is 4 + one GET for each commit. A file over 16 MB is "
+        "target of an append is its data uploads + 6, in a joint transaction + 9 for each table, of the first in a "
+        "process + 8, and three more if the process has not proved the store yet. The target of a read is 4 + one GET for each commit. A file over 16 MB is "
         "uploaded in parts, each a request. One commit in 64 also looks whether a checkpoint is due, which takes a "
         "snapshot; none does so here. Spark has no connector to S3 here, so Python workers read.",
         tables=[report.table(["what", "before", "data", "after", "in all, without data"], rows)],
@@ -117,6 +125,22 @@ def _write(options: dict[str, Any], url: str, mode: Any = "append") -> None:
 
 def _snapshot(options: dict[str, Any], url: str) -> None:
     dbio.Table(url, options).snapshot()
+
+
+def _write_jointly(options: dict[str, Any], *urls: str) -> None:
+    df = SparkSession.builder.getOrCreate().range(1000).selectExpr("id", "id % 2 as p").repartition(FILES, "id")
+    with dbio.transaction() as tx:
+        for url in urls:
+            tx.write(df, dbio.Table(url, options))
+
+
+def _snapshot_each(options: dict[str, Any], *urls: str) -> None:
+    for url in urls:
+        _snapshot(options, url)
+
+
+def _snapshots(options: dict[str, Any], *urls: str) -> None:
+    dbio.snapshots([*urls], storage_options=options)
 
 
 def _read(options: dict[str, Any], url: str) -> DataFrame:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from dbio_commit.base.errors import InvalidInputError, TransactionStateError
 from dbio_commit.base.options import Isolation, Mode
 from dbio_commit.commit.begin import check_app
-from dbio_commit.commit.context import JOINT
+from dbio_commit.commit.context import JOINING, Joining
 from dbio_commit.commit.joint import JointCommit
 from dbio_commit.commit.options import CommitOptions, NoteKeywords, takes_options
 from dbio_commit.commit.provenance import Labels
-from dbio_commit.commit.write.options import FileKeywords, try_again
+from dbio_commit.commit.write.options import FileKeywords, takes_write_options, try_again
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.versions import AppVersion
@@ -62,6 +62,7 @@ class JointTransaction:
 
     # --- operations -----------------------------------------------------------------------------------------------
 
+    @takes_write_options
     def write(
         self,
         frame: Any,
@@ -76,12 +77,18 @@ class JointTransaction:
 
         `mode` and `partition_by` are those of `dbio.write`, but the partition columns of a table cannot change. Raises
         what `Table.write` raises.
+
+        Options of the files: `FileKeywords`.
         """
         options: Any = {"replace_where": replace_where, **files}
         self._do(table, lambda it, keywords: it.write(frame, mode, partition_by, **options, **keywords))
 
+    @takes_write_options
     def replace(self, frame: Any, table: Target, where: "Where", **files: Unpack[FileKeywords]) -> None:
-        """Replaces the rows for which a condition holds by those of a frame, as `Table.write(replace_where=)` does."""
+        """Replaces the rows for which a condition holds by those of a frame, as `Table.write(replace_where=)` does.
+
+        Options of the files: `FileKeywords`.
+        """
         self.write(frame, table, "overwrite", replace_where=where, **files)
 
     def delete(
@@ -140,13 +147,15 @@ class JointTransaction:
                 "a joint transaction writes within its block only: with dbio.transaction() as tx: tx.write(…)"
             )
         table = target if isinstance(target, Table) else Table(target)
-        token = JOINT.set(self._joint)
+        joining = Joining(self._joint, table.url)
+        token = JOINING.set(joining)
         try:
             commit = operation(table, {**self._options, "app": self._app})
         finally:
-            JOINT.reset(token)
+            JOINING.reset(token)
         if commit.skipped and self._app is not None:
             self._joint.skip(table.url)
+        assert commit.skipped or joining.is_taken, "it was committed by itself"
 
     # --- the block ------------------------------------------------------------------------------------------------
 

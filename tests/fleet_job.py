@@ -96,6 +96,35 @@ def sound(path: str) -> bool:
     return dbio.Table(path).check().ok
 
 
+def joint(home: str, other: str, ids: list[int], *, is_decided: bool) -> None:
+    """A joint transaction whose writer dies with its turns: before it is decided, or right after that."""
+    from unittest.mock import patch
+
+    from dbio_commit.commit.joint import JointCommit
+    from dbio_commit.commit.table_root import TableRoot
+
+    def die(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    dies = patch.object(JointCommit, "_carry_out", die) if is_decided else patch.object(TableRoot, "decide", die)
+    rows = pa.table({"id": pa.array(ids, pa.int64()), "day": [f"d{id % 2}" for id in ids]})
+    try:
+        with patch.object(JointCommit, "abort", lambda self: None), dies, dbio.transaction() as tx:
+            tx.write(rows, home)
+            tx.write(rows, other)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("the writer has not died")
+
+
+def decided(home: str, other: str, ids: list[int]) -> None:
+    joint(home, other, ids, is_decided=True)
+
+
+def undecided(home: str, other: str, ids: list[int]) -> None:
+    joint(home, other, ids, is_decided=False)
+
+
 ACTS: Mapping[str, Callable[..., Any]] = {
     "code": code,
     "tiny_parts": tiny_parts,
@@ -110,6 +139,8 @@ ACTS: Mapping[str, Callable[..., Any]] = {
     "restore": restore,
     "settle": settle,
     "sound": sound,
+    "decided": decided,
+    "undecided": undecided,
 }
 
 

@@ -93,6 +93,7 @@ ELSEWHERE = {
     "dbio_commit/spark/write/*": ["tests/integration/test_spark_write.py", "tests/integration/test_spark_failures.py"],
     "dbio_commit/spark/*": ["tests/integration/test_datasource.py", "tests/integration/test_spark_catalog.py"],
     "dbio_commit/store/*": ["tests/contract"],
+    "dbio_commit/joint.py": ["tests/unit/commit/test_joint.py", "tests/integration/test_joint.py"],
     "dbio_commit/table.py": ["tests/unit/test_api.py", "tests/unit/test_wrong_arguments.py", "tests/unit/maintenance"],
     "dbio_commit/testing.py": ["tests/contract"],
     "dbio_commit/maintenance/compact/*": ["tests/unit/maintenance/compact/test_run.py"],

@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -31,13 +32,14 @@ from dbio_commit.cli.commands import app
 from dbio_commit.commit import provenance
 from dbio_commit.commit.options import NOTE_OPTIONS
 from dbio_commit.protocol.markers.bodies import encode
-from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit
+from dbio_commit.protocol.markers.commit import CommitInfo, decode_commit, encode_home, read_parts
 from dbio_commit.protocol.markers.descriptor import decode_descriptor
 from dbio_commit.protocol.markers.files import AddedFiles
+from dbio_commit.protocol.markers.joint import Joint
 from dbio_commit.protocol.markers.purge import decode_purge
 from dbio_commit.protocol.markers.start import decode_start
 from dbio_commit.protocol.markers.tombstone import decode_tombstone
-from dbio_commit.protocol.markers.turn import decode_turn
+from dbio_commit.protocol.markers.turn import decode_turn, encode_turn
 from dbio_commit.spark import datasource
 from dbio_commit.spark.api import write
 from dbio_commit.spark.feed import options, sink
@@ -331,13 +333,15 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     assert compaction.dbio_commit
     assert recorded.dbio_commit
     assert begun
-    told = (it.dbio_commit for it in (commit, referring, compaction, recorded))
+    joint = decode_commit(bodies["joint"], where="the document")
+    told = (it.dbio_commit for it in (commit, referring, compaction, recorded, joint))
     shown = {key for info in told if info for key in json.loads(encode(info))}
     assert shown == {*CommitInfo.__struct_encode_fields__}, "a key is not shown"
     examples = {"descriptor": descriptor, "commit": commit, "begun": begun, "turn": turn, "tombstone": tombstone}
     examples |= {"purge": purge}
     for name, example in examples.items():
-        assert json.loads(bodies[name]).keys() == {*example.__struct_fields__}, "a key is not shown"
+        of_joint = json.loads(bodies.get(f"joint-{name}", b"{}")).keys()
+        assert json.loads(bodies[name]).keys() | of_joint == {*example.__struct_fields__}, "a key is not shown"
     files = [json.loads(bodies[name])["dbio_commit"]["files"] for name in ("commit", "recorded")]
     assert all(any(it.get(key) for it in files) for key in AddedFiles.__struct_fields__), "a key is not shown"
     assert abort.is_abort
@@ -346,6 +350,23 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
                "tombstone": tombstone, "purge": purge}  # fmt: skip
     for name, body in decoded.items():
         assert json.loads(encode(body)) == json.loads(bodies[name])
+
+
+def test_the_bodies_of_a_joint_transaction_are_those_that_the_code_reads_and_writes() -> None:
+    bodies = {block.kind.removeprefix("json "): block.text.encode() for block in blocks(ROOT / "docs/PROTOCOL.md")}
+    begun, turn = bodies["joint-begun"], bodies["joint-turn"]
+    start = decode_start(begun, where="the document")
+    assert start
+    assert json.loads(encode(start)) == json.loads(begun)
+    assert json.loads(encode_turn(decode_turn(turn, where="the document"))) == json.loads(turn)
+    marker = decode_commit(bodies["joint"], where="the document")
+    shown = json.loads(bodies["joint"])["dbio_commit"]["joint"]
+    found = msgspec.json.decode(json.dumps(shown), type=Joint)
+    assert marker.dbio_commit
+    assert marker.dbio_commit.joint == msgspec.structs.replace(found, parts=None)
+    assert json.loads(encode_home(encode(marker), found)) == json.loads(bodies["joint"])
+    for body in read_parts(bodies["joint"], where="the document").values():
+        assert json.loads(encode(decode_commit(body, where="the document"))) == json.loads(body)
 
 
 def test_the_version_is_the_same_everywhere() -> None:

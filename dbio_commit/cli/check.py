@@ -82,7 +82,7 @@ def _problems_json(problems: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _pending_json(it: PendingTransaction) -> dict[str, Any]:
-    names = "tid started age_s files size whole lost_marker app provenance"
+    names = "tid started age_s files size whole home lost_marker app provenance"
     age_s = int(it.age.total_seconds())
     return document(it, names, age_s=age_s, lost_marker=it.lost_marker or None, app=app_json(it.app))
 
@@ -218,6 +218,7 @@ _PENDING: list[Column[PendingTransaction]] = [
     Column("size", lambda pending: pending.size, size_text, right=True, least_width=60),
     Column("by", lambda pending: by_text(pending.provenance), fold=True, least_width=60),
     Column("application", lambda pending: app_text(pending.app), fold=True, least_width=120),
+    Column("decided by", lambda pending: pending.home, fold=True, least_width=100),
     Column(
         "spark", lambda pending: pending.provenance and pending.provenance.spark_application, fold=True, least_width=80
     ),

@@ -513,6 +513,11 @@ def restore(
         values = parse_values(partition) if partition else None
         with status("comparing the states"):
             plan = table.plan_restore(as_of, partition=values, where=where)
+        for tid in (joint := plan.joint)[:1]:
+            say_error(
+                f"{count_text(len(joint), 'joint transaction')} since then, the newest {tid}, are undone in this table "
+                "only; the other tables keep them: `dbio show` names these"
+            )
         if dry_run:
             facts = {"url": table.url, "as_of": as_of, "added": len(plan.back), "removed": len(plan.goes)}
             back, goes = count_text(len(plan.back), "file"), total_text(plan.goes)

@@ -79,7 +79,7 @@ def log_json(url: str, commits: Sequence[Commit]) -> dict[str, Any]:
 def commit_json(commit: Commit) -> dict[str, Any]:
     return document(
         commit,
-        "tid time operation kind data_change added_files removed_files rows size app provenance",
+        "tid time operation kind data_change added_files removed_files rows size app joint provenance",
         time=commit.timestamp,
         data_change=commit.marker.is_data_change,
         rows=_rows(commit),
@@ -102,7 +102,7 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
         Column("tid", lambda commit: commit.tid),
         Column("time", _time, time_text, least_width=50),
         Column("age", _time, lambda at: age_text(now - at), right=True, least_width=120, is_for_people=True),
-        Column("operation", lambda commit: commit.what, fold=True),
+        Column("operation", lambda commit: f"{commit.what}, joint" if commit.joint else commit.what, fold=True),
         Column("added", lambda commit: commit.added_files, number_text, right=True, least_width=70),
         Column("removed", lambda commit: commit.removed_files, number_text, right=True, least_width=80),
         Column("rows", _rows, number_text, right=True, least_width=95),

@@ -38,13 +38,14 @@ def transaction_json(report: TransactionReport) -> dict[str, Any]:
     commit = report.commit
     return document(
         report,
-        "url tid state started decided undecided_directories operation kind data_change app provenance metrics schema "
-        "settings total files removed",
+        "url tid state started decided home undecided_directories operation kind data_change app joint provenance "
+        "metrics schema settings total files removed",
         undecided_directories=report.undecided,
         operation=commit and commit.operation,
         kind=commit and commit.kind,
         data_change=commit and commit.marker.is_data_change,
         app=commit and app_json(commit.app),
+        joint=commit.joint if commit else [],
         metrics=commit.metrics if commit else {},
         schema=commit and without_nan(commit.schema),
         settings=commit and commit.settings,
@@ -63,10 +64,14 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
     if any(report.undecided):  # not only the root
         where = count_text(len(report.undecided), "directory", "directories")
         facts["undecided in"] = f"{where}, first {report.undecided[0] or 'the root'}"
+    if report.home:
+        facts["decided by"] = report.home
     if (commit := report.commit) and report.state is TransactionState.COMMITTED:
         facts["operation"] = commit.what
         if commit.app:
             facts["application"] = f"{commit.app[0]}, version {commit.app[1]}"
+        if commit.joint:
+            facts["joint with"] = ", ".join(commit.joint)
         rows = [file.rows for file in report.files if file.rows is not None]
         facts["added"] = total_text(report.files) + (f", {count_text(sum(rows), 'row')}" if rows else "")
         facts["removed"] = count_text(commit.removed_files, "file")

@@ -17,7 +17,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.applications import is_committed
-from dbio_commit.commit.context import JOINT, WriteContext
+from dbio_commit.commit.context import JOINING, WriteContext
 from dbio_commit.commit.directory_root import DirectoryRoot, left_alone
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.provenance import NO_NOTE, Note, provenance_of
@@ -197,7 +197,8 @@ def begin(
         skipped=skipped,
         unclaimed=None if claims else target.looked or clock.moment(),
     )
-    joint = JOINT.get()
+    joining = JOINING.get()
+    joint = joining.take(store.url) if joining else None
     if joint is not None:
         terms = replace(terms, home=joint.home_for(store, clock, target, moves=moves, claims=claims))
     layout, given = None if moves else columns, joint.tid if joint else None

@@ -1,6 +1,6 @@
 """Defines what every write to a table needs, such as its store and its clock. Needs no pyarrow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,9 +15,10 @@ from dbio_commit.store import Store
 if TYPE_CHECKING:
     from dbio_commit.commit.joint import JointCommit
 
-FollowUp = Callable[[Store, Clock, Settings | None], Callable[[], None]]
-"""The work after a commit, given the table's settings. The call only looks, since the commit may not be known to stand
-yet. The function that it returns does the rest, and logs what fails. Neither raises an error."""
+FollowUp = Callable[[Store, Clock, Settings | None], Iterator[None]]
+"""The work after a commit, given the table's settings, in three steps. The first may go beside the PUT of the commit
+marker, the second comes after it, and may go beside the look at the descriptor. Both only read, since the commit may
+still fail. The third is for a commit that stands, and logs what fails. None raises an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +41,27 @@ class WriteContext:
         return self.store.url
 
 
-JOINT: ContextVar["JointCommit | None"] = ContextVar("joint", default=None)
-"""The joint transaction to which a transaction belongs that begins now. Only a method of `JointTransaction` sets it,
-for its own call: nothing else joins."""
+@dataclass(slots=True)
+class Joining:
+    """One operation of a joint transaction."""
+
+    joint: "JointCommit"
+    url: str
+    """The table that it writes to."""
+    is_taken: bool = False
+    """Whether its transaction has begun."""
+
+    def take(self, url: str) -> "JointCommit | None":
+        """The joint transaction, for the first transaction of this operation in this table. Others do not join, such as
+        those of a frame of the caller that writes while it is read."""
+        if self.is_taken or url != self.url:
+            return None
+        self.is_taken = True
+        return self.joint
+
+
+JOINING: ContextVar[Joining | None] = ContextVar("joining", default=None)
+"""The operation of a joint transaction that runs now. Only the methods of `JointTransaction` set it."""
 
 
 _LONGEST_FILE_NAME = 160

@@ -379,13 +379,13 @@ def carry_out_everywhere(home: Store, tid: str) -> None:
     info = decode_commit(body, where=where, scope=Scope.TABLE).dbio_commit if body else None
     if not body or info is None or info.joint is None or info.joint.home.path != HERE:
         return
-    parts = read_parts(body, where=where)
+    parts, own_id = read_parts(body, where=where), _id_of(home)
     for table in info.joint.tables:
         part, other = parts.get(table.id), home.beside(table.path)
-        if part is None or _id_of(other) != table.id:
+        if part is None or _id_of(other) != table.id or get_if_there(other, names.committed(tid)):
             continue
-        started, decided = other.stat_many([names.started(tid), names.committed(tid)])
-        if started and not (decided and decided.size):
+        asked = find_home(other, tid)  # only the table that the other one names decides for it
+        if asked is not None and asked.id == own_id and asked.store.url == home.url:
             _put_part(other, tid, part, table_id=table.id, where=where)
 
 
@@ -417,8 +417,11 @@ def _end_at_home(store: Store, tid: str, abort: CommitMarker) -> None:
         if decision is not None:
             _put_part(store, tid, decision, table_id=home.asker_id, where=home.url)
             raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
-        if home.store.put_if_absent(names.committed(tid), encode(abort)) and not has_start(home.store, tid):
-            withdraw(home.store, names.committed(tid))  # the decision was purged meanwhile
+        path = names.committed(tid)
+        if not home.store.put_if_absent(path, encode(abort)):
+            _remove_empty(home.store, path)
+        elif not has_start(home.store, tid):
+            withdraw(home.store, path)  # the decision was purged meanwhile
     raise StoreError(f"{home.url} appears and disappears; try again")
 
 

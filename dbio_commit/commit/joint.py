@@ -2,7 +2,7 @@
 
 Every transaction prepares its commit under a turn of its table. Then the commit marker in one table, the home, decides
 all of them. It has the commit markers of the other tables in it, which this process puts there next. If it dies before
-that, others do it, since whoever finds the transaction undecided in a table asks its home first (`decision`).
+that, others do it: a process that would abort the transaction in a table asks the home first (`decision`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -144,14 +144,19 @@ class JointCommit:
                 self.abort()
             except TransactionStateError:
                 raise CommitStateUnknownError(
-                    f"the joint transaction {self.tid} is committed, and this process failed: {error!r}. Its tables get "
-                    "their markers from others. Look at `dbio show` before you write the same data again"
+                    f"the joint transaction {self.tid} is committed, and this process failed: {error!r}. Its tables "
+                    "get their markers from others. Look at `dbio show` before you write the same data again"
                 ) from error
             raise
 
     def _draft(self) -> list[tuple[Member, Draft]]:
         """Takes the turns, in an order that is the same for all joint transactions. Empty if the version of the
         application is committed everywhere."""
+        if failed := self._begun.keys() - {it.table_id for it in self._members}:
+            url = self._store_of(self._begun[min(failed)]).url
+            raise TransactionStateError(
+                f"an operation on {url} failed in this joint transaction, and nothing was committed: begin again"
+            )
         drafts: list[tuple[Member, Draft]] = []
         with ExitStack() as stack:
             for it in sorted(self._members, key=lambda it: it.table_id):
@@ -166,17 +171,20 @@ class JointCommit:
             app, left = self._members[0].request.terms.app, [it.root.store.url for it, _ in drafts]
             raise AppVersionError(
                 f"{app and app.id!r:.200} has committed version {app and app.version} to "
-                f"{', '.join(self._skipped)[:1000]}, and not to {', '.join(left)[:1000]}; nothing was committed: it was "
-                "committed to these tables one by one, or to fewer tables. Use another version or another id"
+                f"{', '.join(self._skipped)[:1000]}, and not to {', '.join(left)[:1000]}; nothing was committed: it "
+                "was committed to these tables one by one, or to fewer tables. Use another version or another id"
             )
         return drafts
 
     def _joint_from(self, member: Member) -> Joint:
         """The tables, with their paths from this one."""
-        assert self.home is not None
-        store, home = member.root.store, self.home
-        found = [OtherTable(path=store.path_to(home.beside(it.path)), id=it.id) for it in self._begun.values()]
+        store = member.root.store
+        found = [OtherTable(path=store.path_to(self._store_of(it)), id=it.id) for it in self._begun.values()]
         return Joint(home=found[0], tables=found)
+
+    def _store_of(self, table: OtherTable) -> Store:
+        assert self.home is not None
+        return self.home.beside(table.path)
 
     @staticmethod
     def _root(member: Member) -> TableRoot:
@@ -184,7 +192,7 @@ class JointCommit:
         return member.root
 
     def _carry_out(self, member: Member, draft: Draft, body: bytes) -> Commit:
-        """Commits a part that is decided. A failure is logged: whoever comes next does it."""
+        """Commits a part that is decided. A failure is logged: the next writer or vacuum does it."""
         root = self._root(member)
         try:
             return root.decide(draft, body)

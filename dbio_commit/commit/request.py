@@ -145,7 +145,8 @@ class CommitRequest:
     tables: int = 1
     """In how many tables its joint transaction takes turns."""
     beside: Callable[[Settings | None], object] | None = None
-    """Called with the table's settings, beside the last request of the commit, if these settings publish the table."""
+    """Called with the table's settings, if these publish the table: beside the PUT of the commit marker, and beside the
+    look after it."""
 
     @property
     def data_files(self) -> list[FileInfo]:

@@ -260,14 +260,16 @@ class TableRoot(Root):
         request, metadata, terms = draft.request, draft.metadata, draft.request.terms
         if self.age_s(terms) > MAX_LIFE_S and (earlier := self._find_earlier(terms)):
             return self._result_as_found(terms.tid, earlier)  # a copy has committed it while this one stood still
-        found = commit_once(
-            self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
+        put = partial(
+            commit_once, self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
-        refuse_gone, beside = partial(self._refuse_gone, terms.tid, draft.origin), request.beside
-        if beside is not None and published_forms(metadata.settings):
-            self.store.together(refuse_gone, partial(beside, metadata.settings))
+        if request.beside and published_forms(metadata.settings):
+            beside = partial(request.beside, metadata.settings)
+            found, _ = self.store.together(put, beside)
+            self.store.together(partial(self._refuse_gone, terms.tid, draft.origin), beside)
         else:
-            refuse_gone()
+            found = put()
+            self._refuse_gone(terms.tid, draft.origin)
         if draft.table is not None and not found:
             remember_metadata(self.store, self.clock, metadata, draft.table.log)
             if terms.app:

@@ -5,7 +5,7 @@ in here.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
@@ -324,7 +324,7 @@ class Transaction:
             counted={**metrics, **self._copies, **self._with_ids()},
             provenance=provenance,
             began_s=began_s,
-            beside=after.look,
+            beside=after.step,
         )
 
     @contextmanager
@@ -492,20 +492,25 @@ class Transaction:
 
 
 class _After:
-    """The work after the commit (`FollowUp`). It may look beside the last request of the commit, which may still
-    fail."""
+    """The work after the commit (`FollowUp`)."""
 
     def __init__(self, context: WriteContext) -> None:
         self._context = context
-        self._rest: Callable[[], None] | None = None
+        self._steps: Iterator[None] | None = None
 
-    def look(self, settings: Settings | None) -> Callable[[], None]:
-        self._rest = self._context.follow_up(self._context.store, self._context.clock, settings)
-        return self._rest
+    def step(self, settings: Settings | None) -> None:
+        """Does the next step. The settings count for the first one."""
+        next(self._begun(settings), None)
 
     def go_on(self, settings: Settings | None) -> None:
-        """Does the rest. Looks first if `look` was not called."""
-        (self._rest or self.look(settings))()
+        """Does the steps that are left. The settings count if there was none."""
+        for _ in self._begun(settings):
+            pass
+
+    def _begun(self, settings: Settings | None) -> Iterator[None]:
+        if self._steps is None:
+            self._steps = self._context.follow_up(self._context.store, self._context.clock, settings)
+        return self._steps
 
 
 def _timed(commit: Commit, commit_ms: int) -> Commit:

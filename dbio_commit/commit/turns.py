@@ -15,7 +15,7 @@ from dbio_commit.base.errors import (
     TransactionStateError,
 )
 from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction
+from dbio_commit.commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction, carry_out
 from dbio_commit.log.listing import has_start, read_last_turn, read_markers, read_start, read_turn, refuse_other_table
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -172,6 +172,8 @@ def _wait_for(
     watched_s, looked_s, pause_s = 0.0, clock.monotonic(), 0.02
     settle_s = SETTLE_S if holder.new_layout else 0.0
     lease_s = LEASE_S * holder.tables + settle_s
+    if not is_over and not is_free:
+        is_free = carry_out(store, holder.tid)  # if it is a joint one that its home has committed
     while not is_over and not is_free:
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 1.0)

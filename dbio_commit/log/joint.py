@@ -95,6 +95,12 @@ def find_home(store: Store, tid: str) -> Home | None:
     return Home(store.beside(begun.home.path), begun.home.id, tid, store, begun.table_id or "")
 
 
+def home_of(store: Store, begun: StartMarker | None) -> str | None:
+    """The URL of the table that decides a transaction with this start marker; None if this table does."""
+    is_elsewhere = begun is not None and begun.home is not None and begun.home.path != HERE
+    return store.beside(begun.home.path).url if is_elsewhere else None
+
+
 def get_if_there(store: Store, path: str) -> bytes | None:
     """The body; None if the object is absent, or empty, as a disk that failed may leave it."""
     with suppress(ObjectNotFoundError):

@@ -19,6 +19,7 @@ from dbio_commit.data.footers import look_at
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log import lost_markers
 from dbio_commit.log.directory_log import DirectoryLog
+from dbio_commit.log.joint import home_of
 from dbio_commit.log.listing import Markers, read_markers, read_starts, until_quiet
 from dbio_commit.log.opening import open_log
 from dbio_commit.log.schema_drift import find_wrong
@@ -75,6 +76,8 @@ class PendingTransaction:
     whole: bool | None = None
     """Whether its files are readable Parquet files: all, or the first 20. None if it has none. None also if its newest
     file is younger than an hour and nothing shows that it was decided: then its files were not read."""
+    home: str | None = None
+    """The URL of the table that decides it, if that is another one: then it is a joint transaction."""
     lost_marker: str = ""
     """The sign that it was committed, and that somebody deleted its commit marker: certain, or probable. Empty if there
     is none. An abort would make the loss final."""
@@ -236,6 +239,7 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
                 app=(begun.app.id, begun.app.version) if begun and begun.app else None,
                 provenance=begun.provenance if begun else None,
                 whole=found.whole.get(tid),
+                home=home_of(root.store, begun),
                 lost_marker=found.lost_markers.get(tid, ""),
             )
             for tid, at in sorted(found.pending.items(), key=lambda item: item[1])

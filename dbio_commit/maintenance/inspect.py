@@ -9,6 +9,7 @@ from enum import StrEnum
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
 from dbio_commit.base.shown import Shown
+from dbio_commit.log.joint import find_home
 from dbio_commit.log.listing import read_descriptor, read_markers, read_start, until_quiet
 from dbio_commit.log.opening import open_log
 from dbio_commit.log.table_log import TableLog
@@ -57,6 +58,8 @@ class TransactionReport(Shown):
     """Who made it, by its commit marker, or else by its start marker; None if nobody recorded that."""
     undecided: Sequence[str]
     """In the directory scope: the directories in which it has begun and is not decided."""
+    home: str | None = None
+    """For a pending joint transaction that another table decides: the URL of that table."""
 
 
 def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionReport:
@@ -104,6 +107,7 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
         files=_added(store, effective) if effective else _written(store, tid),
         provenance=_provenance(store, markers, started, table_id=table_id),
         undecided=undecided,
+        home=home.store.url if undecided and isinstance(root, TableLog) and (home := find_home(store, tid)) else None,
     )
 
 

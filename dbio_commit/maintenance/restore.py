@@ -47,6 +47,12 @@ class RestorePlan(Shown):
     """Whether only some partitions are restored. Then the table keeps its columns."""
 
     @property
+    def joint(self) -> Sequence[str]:
+        """The joint transactions since that state. A restore undoes them in this table only: the other tables keep
+        them."""
+        return [it.tid for it in self.now.history() if it.joint and it.tid not in self.then.tids]
+
+    @property
     def has_its_columns(self) -> bool:
         """Whether the table had its current columns then. If not, the restore is an overwrite."""
         return self.then.schema in (None, self.now.schema) and self.then.partition_columns == self.now.partition_columns

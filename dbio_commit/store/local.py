@@ -82,21 +82,23 @@ class LocalStore(Store):
         self._tree = DiskTree(self.url)
 
     def around(self) -> Sequence[Store]:
-        real = replace(self._location, prefix=os.path.realpath(self.url))
-        above = dict.fromkeys((*self._location.around(), *real.around()))
+        above = dict.fromkeys((*self._location.around(), *self._real.around()))
         return [LocalStore(it, {}) for it in above]
 
     def beside(self, path: str) -> Store:
-        return LocalStore(self._location.beside(path), {})
+        return LocalStore(self._real.beside(path), {})
 
     def path_to(self, other: Store) -> str:
-        if (
-            isinstance(other, LocalStore)
-            and self.shares_clock(other)
-            and (path := self._location.path_to(other._location))
-        ):
-            return path
+        if isinstance(other, LocalStore) and self.shares_clock(other):
+            path = self._real.path_to(other._real)
+            if path is not None:
+                return path
         raise lies_elsewhere(self, other)
+
+    @property
+    def _real(self) -> Location:
+        """The location without symbolic links, which other processes need not go through."""
+        return replace(self._location, prefix=os.path.realpath(self.url))
 
     @property
     def identity(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit.base.errors import InvalidInputError, MissingPackageError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, MissingPackageError
 from dbio_commit.store import Location, open_store, parse_location
 from dbio_commit.store.fsspec_store import FsspecStore
 from dbio_commit.store.location import path_below
@@ -263,3 +263,27 @@ AZURE = "abfss://c@lake.dfs.core.windows.net/t"
 )
 def test_a_path_of_a_table_is_found_in_each_spelling_of_its_url(root: str, text: str, path: str | None) -> None:
     assert path_below(root, text) == path
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "path"),
+    [
+        ("s3://b/lake/orders", "s3://b/lake/customers", "../customers"),
+        ("s3://b/orders", "s3://b/lake/x/customers", "../lake/x/customers"),
+        ("s3://b/lake/orders", "s3://b/customers", "../../customers"),
+        ("az://c/a/b", "az://c/a/b c", "../b c"),
+        ("/data/lake/orders", "/data/other/customers", "../../other/customers"),
+    ],
+)
+def test_the_way_from_one_table_to_another_leads_there(here: str, there: str, path: str) -> None:
+    one, other = parse_location(here), parse_location(there)
+    assert one.path_to(other) == path
+    assert one.beside(path) == other
+    assert one.beside(".") == one
+
+
+def test_no_way_leads_to_another_container_or_out_of_one() -> None:
+    one = parse_location("s3://bucket/lake/orders")
+    assert one.path_to(parse_location("s3://other/lake/customers")) is None
+    with pytest.raises(CorruptMarkerError, match="leads out of the container or disk"):
+        one.beside("../../../x")

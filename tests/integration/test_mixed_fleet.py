@@ -151,3 +151,29 @@ def test_overwrites_of_two_versions_that_overlap_come_one_after_the_other(
     for number, machine in reversed([*zip(numbers, machines, strict=True)]):
         machine.ask("commit", number)
     assert [machine.ask("ids", path) for machine in machines] == [[10]] * 2
+
+
+@pytest.mark.parametrize("state", ["decided", "undecided"])
+def test_an_earlier_version_refuses_to_end_a_joint_transaction_that_it_does_not_know(
+    machines: list[Machine], tmp_path: Path, state: str
+) -> None:
+    old, new = machines
+    home, other = str(tmp_path / "home"), str(tmp_path / "other")
+    for path in (home, other):
+        new.ask("write", path, "append", [1, 2])
+    new.ask(state, home, other, [3, 4])
+    assert old.ask("ids", other) == [1, 2]
+    for path in (home, other):
+        with pytest.raises(Refused) as caught:
+            old.ask("write", path, "overwrite", [9])
+        assert caught.value.name == "UnsupportedTableError"
+    if state == "decided":
+        for act in ("ids", "vacuum", "checkpoint"):
+            with pytest.raises(Refused) as caught:
+                old.ask(act, home)
+            assert caught.value.name == "UnsupportedTableError"
+    for path in (other, home):
+        assert new.ask("vacuum", path) == []
+    expected = [1, 2, 3, 4] if state == "decided" else [1, 2]
+    assert [new.ask("ids", path) for path in (home, other)] == [expected] * 2
+    assert new.ask("sound", other)

@@ -7,6 +7,7 @@ of the two, or of one of them if the other was refused. Everything is real here,
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import dbio_commit as dbio
 from dbio_commit.base.errors import DbioError
 from dbio_commit.commit.begin import Intent, begin
 from dbio_commit.commit.probe import _PROBED
@@ -47,16 +49,22 @@ def rows(*ids: int, **columns: Any) -> pa.Table:
 
 @dataclass
 class Place:
-    """A table in memory, a place for a whole copy of it, and one for an incremental copy."""
+    """A table in memory, places for a whole copy of it and for an incremental copy, and one for another table."""
 
     clock: ManualClock
     store: MemoryStore
     whole: MemoryStore
     copies: MemoryStore
+    joined: MemoryStore
 
     @classmethod
     def at(cls, clock: ManualClock) -> "Place":
-        return cls(clock, *(MemoryStore(clock, url=f"s3://lake/{name}") for name in ("t", "whole", "copies")))
+        lake, names = dict[str, MemoryStore](), ("t", "whole", "copies", "joined")
+        return cls(clock, *(MemoryStore(clock, url=f"s3://lake/{name}", lake=lake) for name in names))
+
+    @property
+    def stores(self) -> tuple[MemoryStore, ...]:
+        return self.store, self.whole, self.copies, self.joined
 
     def table(self, who: str) -> Table:
         return self.over(self.store.seen_by(who))
@@ -72,6 +80,7 @@ class Image:
     at: ManualClock
     objects: dict[str, Any]
     copies: dict[str, Any]
+    joined: dict[str, Any]
     first: str
     pending: str
 
@@ -80,7 +89,8 @@ class Image:
         clock._monotonic = self.at.monotonic()
         place = Place.at(clock)
         place.store.objects, place.copies.objects = dict(self.objects), dict(self.copies)
-        _PROBED.update(it.identity for it in (place.store, place.whole, place.copies))
+        place.joined.objects = dict(self.joined)
+        _PROBED.update(it.identity for it in place.stores)
         return place
 
 
@@ -99,9 +109,10 @@ def _base(*, in_parts: bool) -> Image:
     if in_parts:
         table.checkpoint()
     update_copy(place.store, place.copies, clock)
+    place.over(place.joined).write(rows(80))
     pending = table.begin()
     clock.advance(PAUSE)
-    return Image(clock, place.store.objects, place.copies.objects, first.tid, pending.tid)
+    return Image(clock, place.store.objects, place.copies.objects, place.joined.objects, first.tid, pending.tid)
 
 
 def _base_directory() -> Image:
@@ -116,7 +127,7 @@ def _base_directory() -> Image:
     place.store.put(f"p=a/_started_{tid}", b"")
     place.store.put(f"p=a/_committed_{tid}", b'{"added": ["%s"], "removed": []}' % path.removeprefix("p=a/").encode())
     clock.advance(PAUSE)
-    return Image(clock, place.store.objects, {}, tid, tid)
+    return Image(clock, place.store.objects, {}, {}, tid, tid)
 
 
 @cache
@@ -169,6 +180,20 @@ def _does(name: str, method: str, **options: Any) -> Operation:
     return Operation(name, lambda place, table, image: getattr(table, method)(**options), method)
 
 
+def _joins(name: str, *, is_home: bool) -> Operation:
+    """A joint transaction with another table, of which this one is the home, or the other one."""
+
+    def run(place: Place, table: Table, image: Image) -> None:
+        with dbio.transaction() as tx:
+            if not is_home:
+                tx.write(rows(81), place.over(place.joined))
+            tx.update(table, {"v": "v + 2"}, "id < 4")
+            if is_home:
+                tx.write(rows(82), place.over(place.joined))
+
+    return Operation(name, run, "begin")
+
+
 _MODES = "append", "overwrite", "overwrite_partitions"
 
 OPERATIONS = [
@@ -188,7 +213,7 @@ OPERATIONS = [
     _writes("overwrite a condition", rows(32), mode="overwrite", replace_where="id > 5"),
     _does("delete", "delete", where="id = 5"),
     _does("delete a partition", "delete", where="p = 'b'"),
-    _does("update", "update", values={"v": "v + 1"}, where="id < 6"),
+    _does("update", "update", updates={"v": "v + 1"}, where="id < 6"),
     Operation("merge", lambda place, table, image: table.merge(rows(5, 41), on=["id"]), "merge"),
     Operation("merge of new rows", lambda place, table, image: table.merge(rows(42), on=["id"]), "merge"),
     _does("compact", "compact"),
@@ -216,6 +241,8 @@ OPERATIONS = [
         then=lambda place, table, image: table.write(rows(71, 72)),
     ),
     Operation("stream", _stream, "begin"),
+    _joins("joint, decided here", is_home=True),
+    _joins("joint, decided elsewhere", is_home=False),
     Operation("copy", lambda place, table, image: copy_table(table.store, place.whole, place.clock), "copy"),
     Operation("incremental copy", lambda place, table, it: update_copy(table.store, place.copies, place.clock), "copy"),
     Operation("adopt", lambda place, table, image: table.adopt(), "adopt", form="directory"),
@@ -235,7 +262,7 @@ def state_of(place: Place) -> State:
 
 
 def _tables(place: Place, who: str) -> list[Table]:
-    return [place.over(store.seen_by(who)) for store in (place.store, place.whole, place.copies)]
+    return [place.over(store.seen_by(who)) for store in place.stores]
 
 
 def _seen(table: Table) -> State:
@@ -275,7 +302,7 @@ def play(form: str, first: Operation, second: Operation | None = None, *, stop: 
             is_over = True
             place.clock.advance(PAUSE)
             if second is not None:
-                errors[1] = _attempt(second, place, place.table("second"), image)
+                errors[1] = Context().run(_attempt, second, place, place.table("second"), image)
             place.clock.advance(PAUSE)
 
         def before(operation: str, path: str) -> None:

@@ -88,7 +88,7 @@ def test_every_function_has_its_signature_and_its_help_without_pyspark_and_names
         "import inspect, dbio_commit as dbio\n"
         "functions = [it for name in dbio.__all__ if inspect.isfunction(it := getattr(dbio, name))]\n"
         "assert functions\n"
-        "pure = {'batch_writer', 'snapshots', 'vacuum', 'write'}\n"
+        "pure = {'batch_writer', 'snapshots', 'transact', 'transaction', 'vacuum', 'write'}\n"
         "pure |= {'when_matched', 'when_not_matched', 'when_not_matched_by_source'}\n"
         "for function in functions:\n"
         "    assert len(inspect.getdoc(function)) > 100, function\n"

@@ -41,6 +41,11 @@ def remains_of(
             f"{min(snapshot.app_versions)[:100]!r}: look whether an id names a person"
         )
     found += _of_texts(snapshot)
+    if joint := [it.tid for it in snapshot.history() if it.joint]:
+        found.append(
+            f"{len(joint):,} commits were parts of joint transactions, the newest {joint[0]}: the table that is the "
+            "home of such a one has its marker for all tables, with minima and maxima, until a vacuum there purges it"
+        )
     if finder.names_values(snapshot.layouts):
         found.append(
             "names of directories have values of the condition's columns, and logs of the store and of jobs may name "

@@ -5,12 +5,12 @@ snapshot, and creates the publication with put-if-absent. Therefore no publicati
 none shows what is not committed.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dbio_commit.base.clock import Clock, Moment
+from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, DbioError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.best_effort import best_effort
@@ -90,24 +90,24 @@ _WAYS: Mapping[Format, _Way] = {
 }
 
 
-class Looked(NamedTuple):
-    """What was published."""
+class Seen(NamedTuple):
+    """What was published, and the state of the table after that."""
 
-    looked: Moment
-    """From before the looks."""
     listings: Mapping[Format, Any]
+    live: Live
 
 
-def look(store: Store, clock: Clock, to: Sequence[Format]) -> Looked:
-    """What is published in these formats. Raises CorruptMarkerError and StoreError."""
-    looked = clock.moment()
-    return Looked(looked, {it: _WAYS[it].look(store) for it in to})
+def look(store: Store, clock: Clock, to: Sequence[Format]) -> Seen:
+    """What is published in these formats, and then the table. Raises what `read_live` raises."""
+    looked, listings = clock.moment(), {it: _WAYS[it].look(store) for it in to}
+    return Seen(listings, read_live(store, clock, looked))  # no publication that the looks found is newer
 
 
-def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Looked | None = None) -> list[Published]:
+def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Seen | None = None) -> list[Published]:
     """Publishes the current state of the table in these formats. Writes nothing if nothing has changed.
 
-    `seen` is what the caller has seen of these formats. Without it, this looks.
+    `seen` is what a commit has seen of these formats before its commit marker was put, and of the table after that.
+    Without it, this looks.
 
     Raises InvalidInputError if it is no dbio table, has something that a format cannot hold, or has partition values on
     which readers do not agree; UnsupportedTableError if another tool has written to a publication; CommitConflictError
@@ -117,13 +117,16 @@ def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Looked | 
     gone: ObjectNotFoundError | None = None
     left: Sequence[Format] = [*dict.fromkeys(to)]
     for _ in range(_ATTEMPTS):
-        looked, listings = seen or look(store, clock, left)
+        is_early = seen is not None
+        listings, live = seen or look(store, clock, left)
         seen, left = None, []
-        live = read_live(store, clock, looked)  # read after the looks, so that no publication that they found is newer
         prove_store(store)
         for it, listing in listings.items():
             try:
                 found = _WAYS[it].put(store, clock, listing, live)
+                # Since the look, another publisher may have published the state before the commit marker.
+                if found and not found.is_new and is_early and _WAYS[it].look(store) != listing:
+                    found = None
             except OvertakenError:
                 found = None
             except ObjectNotFoundError as error:  # a vacuum has deleted old publications meanwhile
@@ -133,7 +136,7 @@ def publish(store: Store, clock: Clock, to: Sequence[Format], *, seen: Looked | 
                 if it is Format.DELTA and found.is_new and found.number == 0:
                     _warn_of_limits(store, live)
             # Another publisher may have found nothing to do, since the files are again those that were published.
-            is_behind = live.news or not clock.is_within(looked, UNPURGED_S)
+            is_behind = live.news or not clock.is_within(live.looked, UNPURGED_S)
             if found is None or (found.is_new and is_behind):
                 left.append(it)
         if not left:
@@ -169,20 +172,21 @@ def context_of(store: Store, clock: Clock, inspector: Inspector | None = None) -
     return WriteContext(store=store, clock=clock, follow_up=_publish_as_set, inspector=inspector)
 
 
-def _publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Callable[[], None]:
-    """What follows a commit: looks at what is published in the formats that these settings name. The result publishes.
-
-    The look comes before the snapshot, so it can go beside the last request of the commit.
-    """
-    seen: dict[Format, Looked] = {}
+def _publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Iterator[None]:
+    """The steps that follow a commit (`FollowUp`): a look at what is published in the formats that these settings name,
+    a snapshot, and the publication."""
+    looked, listings = clock.moment(), dict[Format, Any]()
     for it in _known(published_forms(settings)):
         with suppress(Exception):  # `publish` looks again, and says what is wrong
-            seen[it] = look(store, clock, [it])
-
-    def finish() -> None:
-        publish_each(store, clock, published_forms(settings), seen=seen)
-
-    return finish
+            listings[it] = _WAYS[it].look(store)
+    yield
+    seen: dict[Format, Seen] = {}
+    if listings:
+        with suppress(Exception):
+            live = read_live(store, clock, looked)
+            seen = {it: Seen({it: listing}, live) for it, listing in listings.items()}
+    yield
+    publish_each(store, clock, published_forms(settings), seen=seen)
 
 
 def try_to_publish(store: Store, clock: Clock, settings: Settings | None) -> dict[Format, str]:
@@ -194,9 +198,9 @@ def try_to_publish(store: Store, clock: Clock, settings: Settings | None) -> dic
 
 
 def publish_each(
-    store: Store, clock: Clock, wanted: Collection[str], *, seen: Mapping[Format, Looked] | None = None
+    store: Store, clock: Clock, wanted: Collection[str], *, seen: Mapping[Format, Seen] | None = None
 ) -> dict[Format, str]:
-    """As `try_to_publish`, in these formats. `seen` is what the caller has seen of them."""
+    """As `try_to_publish`, in these formats. `seen`: as in `publish`, by format."""
     behind: dict[Format, str] = {}
     for it in _known(wanted):  # one by one: a table that one format cannot hold is still published in the others
         with best_effort(_log, _LAGS, store.url, it):
@@ -246,8 +250,7 @@ def forget_published(store: Store, clock: Clock, it: Format) -> Sequence[str]:
     anything of earlier states: the caller deletes them. Raises what `publish` raises."""
     gone: ObjectNotFoundError | None = None
     for _ in range(_ATTEMPTS):
-        looked, listings = look(store, clock, [it])
-        live = read_live(store, clock, looked)
+        listings, live = look(store, clock, [it])
         prove_store(store)
         try:
             if (old := _WAYS[it].forget(store, clock, listings[it], live)) is not None:

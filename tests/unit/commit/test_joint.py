@@ -1,9 +1,10 @@
 """Joint transactions: all of their tables have them, or none. Rules: PROTOCOL.md 15."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from dbio_commit import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.commit.decision import carry_out_everywhere
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
@@ -85,6 +87,21 @@ def write(lake: Lake, id: int = 1, **options: Any) -> dbio.JointTransaction:
     return tx
 
 
+def together(*steps: Callable[[dbio.JointTransaction], object], **options: Any) -> None:
+    """A joint transaction of these steps."""
+    with dbio.transaction(**options) as tx:
+        for step in steps:
+            step(tx)
+
+
+def fail(tx: dbio.JointTransaction) -> None:
+    raise ZeroDivisionError
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": ids})
+
+
 @dataclass
 class Death:
     """The process dies before or after its call of this number, and makes none thereafter."""
@@ -146,22 +163,22 @@ def test_an_operation_of_each_kind_is_part_of_it() -> None:
 
 def test_a_block_that_raises_commits_nothing_and_leaves_nothing_pending() -> None:
     lake = Lake()
-    with pytest.raises(ZeroDivisionError), dbio.transaction() as tx:
-        for table in lake.tables:
-            tx.write(pa.table({"id": [1]}), table)
-        raise ZeroDivisionError
+    orders, customers = lake.tables
+    with pytest.raises(ZeroDivisionError):
+        together(lambda tx: tx.write(rows(1), orders), lambda tx: tx.write(rows(1), customers), fail)
     assert lake.rows() == [[0], [0]]
     assert not lake.pending()
-    assert tx.commits == {}
 
 
 def test_a_conflict_in_one_table_aborts_all() -> None:
     lake = Lake()
     orders, customers = lake.tables
-    with pytest.raises(CommitConflictError, match="customers"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.delete(customers, "id = 0")
-        customers.update({"id": "id + 5"})
+    with pytest.raises(CommitConflictError, match="customers"):
+        together(
+            lambda tx: tx.write(rows(1), orders),
+            lambda tx: tx.delete(customers, "id = 0"),
+            lambda tx: customers.update({"id": "id + 5"}),
+        )
     assert lake.rows() == [[0], [5]]
     assert not lake.pending()
 
@@ -189,15 +206,14 @@ def test_what_was_read_elsewhere_can_be_required() -> None:
     orders, customers, rates = lake.tables
     seen = rates.snapshot()
     with dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.write(pa.table({"id": [1]}), customers)
+        tx.write(rows(1), orders)
+        tx.write(rows(1), customers)
         tx.require(rates, seen)
     assert rates.history()[0].added_files == 0
     seen = rates.snapshot()
     rates.write(pa.table({"id": [2]}))
-    with pytest.raises(CommitConflictError, match="rates"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [9]}), orders)
-        tx.require(rates, seen)
+    with pytest.raises(CommitConflictError, match="rates"):
+        together(lambda tx: tx.write(pa.table({"id": [9]}), orders), lambda tx: tx.require(rates, seen))
     assert lake.rows() == [[0, 1], [0, 1], [0, 2]]
 
 
@@ -218,27 +234,26 @@ def test_what_cannot_be_joined_is_refused() -> None:
     lake = Lake()
     orders, customers = lake.tables
     other = Table.over(MemoryStore(lake.clock, url="s3://other/t"), lake.clock)
-    with pytest.raises(InvalidInputError, match="one operation for each table"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.delete(orders, "id = 0")
-    with pytest.raises(InvalidInputError, match="different stores"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.write(pa.table({"id": [1]}), other)
-    with pytest.raises(InvalidInputError, match="changes the partition columns"), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), orders)
-        tx.write(pa.table({"id": [1], "day": ["x"]}), customers, "overwrite", partition_by=["day"])
+    for match, step in {
+        "one operation for each table": lambda tx: tx.delete(orders, "id = 0"),
+        "different stores": lambda tx: tx.write(rows(1), other),
+        "changes the partition columns": lambda tx: tx.write(
+            pa.table({"id": [1], "day": ["x"]}), customers, "overwrite", partition_by=["day"]
+        ),
+    }.items():
+        with pytest.raises(InvalidInputError, match=match):
+            together(lambda tx: tx.write(rows(1), orders), step)
     with pytest.raises(TransactionStateError, match="within its block"):
-        tx.write(pa.table({"id": [1]}), orders)
+        dbio.transaction().write(rows(1), orders)
     assert lake.rows() == [[0], [0]]
     assert not lake.pending()
 
 
 def test_a_write_by_itself_does_not_join() -> None:
     lake = Lake()
-    with pytest.raises(ZeroDivisionError), dbio.transaction() as tx:
-        tx.write(pa.table({"id": [1]}), lake["orders"])
-        lake["customers"].write(pa.table({"id": [2]}))
-        raise ZeroDivisionError
+    orders, customers = lake.tables
+    with pytest.raises(ZeroDivisionError):
+        together(lambda tx: tx.write(rows(1), orders), lambda tx: customers.write(rows(2)), fail)
     assert lake.rows() == [[0], [0, 2]]
 
 
@@ -251,6 +266,15 @@ ENDS: dict[str, Callable[[Lake], object]] = {
     "aborts": lambda lake: [_abort(it, tid) for it in lake.tables[::-1] for tid in it.snapshot().log.pending],
 }
 """Who ends what a dead writer has left."""
+
+
+def _write_one(table: Table, tx: dbio.JointTransaction) -> None:
+    tx.write(rows(1), table)
+
+
+def _abort_pending(table: Table, tx: dbio.JointTransaction) -> None:
+    (tid,) = table.snapshot().log.pending
+    table.abort(tid)
 
 
 def _abort(table: Table, tid: str) -> None:
@@ -451,11 +475,10 @@ def test_a_transaction_that_is_decided_cannot_be_aborted_anywhere() -> None:
 def test_an_abort_in_one_table_aborts_it_in_all() -> None:
     for table in (0, 1):
         lake = Lake()
-        with pytest.raises(TransactionAbortedError), dbio.transaction() as tx:
-            for it in lake.tables:
-                tx.write(pa.table({"id": [1]}), it)
-            (tid,) = {*lake.pending()}
-            lake.tables[table].abort(tid)
+        orders, customers = lake.tables
+        aborts = partial(_abort_pending, lake.tables[table])
+        with pytest.raises(TransactionAbortedError):
+            together(partial(_write_one, orders), partial(_write_one, customers), aborts)
         assert lake.rows() == [[0], [0]]
         assert not lake.pending()
 
@@ -583,3 +606,60 @@ def test_a_part_for_another_table_or_with_paths_outside_is_refused() -> None:
         with pytest.raises(CorruptMarkerError):
             lake["customers"].abort(tid)
         assert lake.rows()[1] == [0]
+
+
+def test_a_table_that_no_start_marker_names_as_its_home_decides_nothing() -> None:
+    """A right to write to one table is none to commit to another."""
+    lake, tid = decided_at_home()
+    evil = MemoryStore(lake.clock, url="s3://lake/evil", lake=lake.stores)
+    for name in (names.DESCRIPTOR, names.started(tid), names.committed(tid)):
+        evil.objects[name] = lake.stores["s3://lake/orders"].objects[name]
+    carry_out_everywhere(evil, tid)
+    assert lake.rows() == [[0, 1], [0]]
+    carry_out_everywhere(lake.stores["s3://lake/orders"], tid)
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+
+def test_an_operation_that_failed_in_the_block_ends_all() -> None:
+    lake = Lake()
+    orders, customers = lake.tables
+
+    def half(tx: dbio.JointTransaction) -> None:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from rows(1).to_batches()
+            raise ZeroDivisionError
+
+        reader = pa.RecordBatchReader.from_batches(rows(1).schema, batches())
+        with suppress(Exception):
+            tx.write(reader, orders)
+
+    with pytest.raises(TransactionStateError, match="an operation on s3://lake/orders failed"):
+        together(half, lambda tx: tx.write(rows(1), customers))
+    assert lake.rows() == [[0], [0]]
+    assert not lake.pending()
+
+
+def test_an_empty_commit_marker_at_the_home_does_not_count() -> None:
+    """A disk that failed may leave one."""
+    lake, tid = decided_at_home()
+    home = lake.stores["s3://lake/orders"]
+    home.objects[names.committed(tid)] = (b"", lake.clock.now())
+    lake["customers"].abort(tid)
+    assert lake.rows() == [[0], [0]]
+    assert not lake.pending()
+
+
+def test_what_a_frame_of_the_caller_writes_while_it_is_read_does_not_join() -> None:
+    lake = Lake()
+    orders, customers = lake.tables
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        customers.write(rows(7))
+        yield from rows(1).to_batches()
+
+    def write_and_fail() -> None:
+        together(lambda tx: tx.write(pa.RecordBatchReader.from_batches(rows(1).schema, batches()), orders), fail)
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    assert lake.rows() == [[0], [0, 7]]

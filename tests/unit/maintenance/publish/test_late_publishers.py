@@ -9,7 +9,7 @@ import pytest
 from dbio_commit.base.errors import CommitConflictError, CorruptMarkerError, UnsupportedTableError
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.data.footers import inspect_files
-from dbio_commit.maintenance.publish import DIRECTORIES
+from dbio_commit.maintenance.publish import DIRECTORIES, context_of
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol.settings import Format
 from dbio_commit.table import Table, vacuum_table
@@ -149,3 +149,25 @@ def test_a_publication_is_not_left_at_the_state_before_a_commit_that_brought_the
     late.before = once("put_if_absent", f"{DIRECTORIES[to]}/*", bring_back)
     assert Table.over(late, clock, inspector=inspect_files).publish(to)[0].is_new
     assert not seen_by("reader").publish(to)[0].is_new
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_commit_that_brought_the_published_files_back_looks_again_at_what_was_published_before_it(
+    to: Format, remembered: bool
+) -> None:
+    """It has looked beside its commit marker. Between that look and the marker, another one published the commit
+    before."""
+    clock = ManualClock()
+    store = MemoryStore(clock, url="s3://lake/table")
+    table = Table.over(store, clock, inspector=inspect_files)
+    table.write(pa.table({"id": [1]}))
+    table.publish(to)
+    table.write(pa.table({"id": [2]}))
+    if not remembered:
+        forget()
+    steps = context_of(store, clock).follow_up(store, clock, {"publish": to})
+    next(steps)
+    assert table.publish(to)[0].is_new
+    table.delete("id = 2")
+    assert not list(steps)[1:]
+    assert shown(store, to) == live(table)

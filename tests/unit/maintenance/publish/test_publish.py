@@ -582,8 +582,14 @@ def test_each_commit_of_a_table_that_is_set_to_is_published(to: Format, table: T
 
 
 @each_format
-def test_whoever_commits_between_two_calls_of_a_commit_is_published_with_it(to: Format) -> None:
-    """The look at what is published comes beside the end of the commit, before its snapshot."""
+@pytest.mark.parametrize("backwards", [False, True])
+def test_whoever_commits_between_two_calls_of_a_commit_is_published_with_it(
+    to: Format, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look at what is published comes beside the commit marker, and the snapshot after it. Calls that do not wait
+    for one another come in any order."""
+    if backwards:
+        monkeypatch.setattr(MemoryStore, "ask_each", lambda store, ask, items: [*map(ask, items[::-1])][::-1])
 
     def prepared() -> Table:
         probe_module._PROBED.clear()
