@@ -518,6 +518,31 @@ def test_a_home_that_is_dropped_commits_first_what_it_has_decided() -> None:
     assert not customers.snapshot().log.pending
 
 
+def test_what_is_decided_in_a_table_needs_no_home_any_more() -> None:
+    lake = Lake()
+    tid = next(iter(write(lake).commits.values())).tid
+    lake.stores["s3://lake/orders"].objects.clear()
+    with pytest.raises(TransactionStateError, match="is committed"):
+        lake["customers"].abort(tid)
+
+
+def test_a_writer_whose_home_is_dropped_as_it_commits_does_not_report_that_nothing_was_committed() -> None:
+    lake = Lake()
+    orders = lake.stores["s3://lake/orders"]
+
+    def stand_still(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and names.is_joint(path.removeprefix("_committed_")):
+            lake.heal()
+            lake.clock.sleep(3600)
+            lake["orders"].drop(everything=True)
+            lake["orders"].write(pa.table({"id": [7]}))
+
+    orders.after = stand_still
+    with pytest.raises(CommitStateUnknownError):
+        write(lake)
+    assert lake.rows() == [[7], [0, 1]]
+
+
 def test_a_home_that_is_gone_is_named_and_can_be_done_without() -> None:
     lake, tid = decided_at_home()
     orders, customers = lake.tables
