@@ -126,6 +126,15 @@ class Ledger:
         elif deed.is_committed or (deed.is_committed is None and not self.models[deed.home].dropped):
             raise Violation(f"J1: {tid} is aborted in {model.id}, and its home decided {deed.is_committed}")
 
+    def is_needed(self, home: "TableModel") -> bool:
+        """Whether another table does not have yet what this one has decided."""
+        return any(
+            deed.is_committed
+            and deed.home == home.id
+            and any(deed.tid not in self.models[it].decided for it in deed.parts)
+            for deed in self.deeds.values()
+        )
+
     def _make_trouble(self) -> None:
         actor, chance = self.world.current(), self.world.random
         if actor is None or actor.immortal or chance.random() >= self.trouble:
@@ -595,7 +604,8 @@ def dropper(ledger: Ledger, *, drops: int) -> Act:
     def act(world: World, actor: Actor) -> None:
         for _ in range(drops):
             actor.clock.sleep(world.random.choice((1.0, 5.0, 100.0, HOUR_S)))
-            place = world.random.choice(ledger.places)
+            needed = [it for it in ledger.places if ledger.is_needed(it.model)]
+            place = world.random.choice(needed if needed and world.random.random() < 0.7 else ledger.places)
             table = Table.over(place.store, actor.clock)
             for _ in range(5):
                 try:
