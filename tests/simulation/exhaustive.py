@@ -25,8 +25,9 @@ from dbio_commit.protocol.markers.commit import Operation
 
 from . import actors
 from .actors import Act, Job, Stage
+from .ending import settle
 from .model import Model
-from .run import settle, workers
+from .run import workers
 from .world import DAY_S, HOUR_S, MUTATIONS, Actor, Risks, SimClock, Violation, World
 
 RETENTION_HOURS = 12.0

@@ -195,12 +195,9 @@ class Ledger:
             if deed.is_committed and deed.step <= since and deed.home in seen and deed.tid not in seen[deed.home]:
                 raise Violation(f"R1: a cut since {since} missed {deed.tid}, which its home had decided")
         for cut in self.cuts:
-            if cut.until <= since and cut.seen.keys() <= seen.keys():
-                for table, had in cut.seen.items():
-                    if lost := had - seen[table]:
-                        raise Violation(
-                            f"J5: a cut since {since} lost {sorted(lost)} in {table}, which was seen before"
-                        )
+            for table in cut.seen if cut.until <= since and cut.seen.keys() <= seen.keys() else ():
+                if gone := cut.seen[table] - seen[table]:
+                    raise Violation(f"J5: a cut since {since} lost {sorted(gone)} in {table}, which was seen before")
         self.cuts.append(Cut(self.world.steps, seen))
 
     def check_past(self, found: Mapping["TableModel", Snapshot], at: datetime) -> None:

@@ -403,11 +403,15 @@ def test_a_cut_has_what_its_home_has_decided() -> None:
 
 def test_a_cut_has_nothing_of_what_one_table_has_aborted_and_another_not_yet() -> None:
     lake, death = Lake(), Death(10**9, after=False)
-    lake.watch(death.before)
-    with pytest.raises(Killed), dbio.transaction() as tx:
-        for table in lake.tables:
-            tx.write(pa.table({"id": [1]}), table)
-        death.die()
+
+    def die(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and names.is_joint(path.removeprefix("_committed_")):
+            death.die()
+        death.before(operation, path)
+
+    lake.watch(die)
+    with pytest.raises(Killed):
+        write(lake)
     lake.heal()
     (tid,) = {*lake.pending()}
     lake["orders"].abort(tid)
