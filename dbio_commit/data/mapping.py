@@ -173,7 +173,7 @@ def map_columns(
         if problems:
             advice = ""
             if not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen, may_lack=True)[1]:
-                advice = ", or pass merge_schema=True to let the table's columns change"
+                advice = ", or pass merge_schema=True (the option mergeSchema) to let the table's columns change"
             elif merge and not _fitted(schema, table, partition_columns, merge=True, widen=True, may_lack=True)[1]:
                 advice = "; types widen in a table with a descriptor only, and with Spark 4.0 or later"
             raise SchemaMismatchError(*_describe(schema, table, problems, where=where, advice=advice))

@@ -280,7 +280,7 @@ def test_fields_of_structs_are_matched_by_name_and_may_be_added_and_absent_under
         (inside(c=DATE, a=INT, b=TEXT), inside(a=INT, B=TEXT, c=DATE)),
         (inside(c=DATE, a=t.LongType()), inside(a=t.LongType(), B=TEXT, c=DATE)),
     ):
-        with pytest.raises(SchemaMismatchError, match="pass merge_schema=True"):
+        with pytest.raises(SchemaMismatchError, match=r"pass merge_schema=True \(the option mergeSchema\)"):
             lay_out(data, table)
         layout = lay_out(data, table, merge=True)
         assert (layout.schema, layout.casts) == (after, ("v",))
