@@ -79,6 +79,8 @@ def check_writable(schema: Schema, partition_by: Sequence[str], *, allow_void: b
                 f"partition column {column!r} is {simple_name(partition['type'])}, which a directory name does not "
                 "give back equal; partition by string, integer, boolean, decimal, date or timestamp"
             )
+    if not schema["fields"]:
+        raise InvalidInputError("there are no columns, and a table needs one that is no partition column; give columns")
     if len(partition_by) >= len(schema["fields"]):
         raise InvalidInputError(f"no column is left for the files: {field_names(schema)} are all partition columns")
 
