@@ -408,8 +408,8 @@ def _end_at_home(store: Store, tid: str, abort: CommitMarker) -> None:
     Raises TransactionStateError if its home has committed it: then it is committed here, too.
     """
     home = find_home(store, tid)
-    if home is None:
-        return
+    if home is None or read_commit(store, names.committed(tid)) is not None:
+        return  # what is decided here needs no home, which may be gone
     for _ in range(PUT_ATTEMPTS):
         decision = home.decision()
         if decision == ABORTED:

@@ -127,7 +127,10 @@ class TableRoot(Root):
     # --- write ----------------------------------------------------------------------------------------------------
 
     def claim(self, target: Target, layout: Layout | None, begun: bytes, *, tid: str | None = None) -> str:
-        tid = _claim_tid(self.store, begun, lambda: tid or new_tid(self.clock))
+        if tid is None:
+            tid = _claim_tid(self.store, self.clock, begun)
+        else:
+            _put_start(self.store, tid, begun)
         if not (target.looked and self.clock.is_within(target.looked, TRUST_S)):
             self._refuse_changed(tid, layout, target.origin)
         return tid
@@ -152,26 +155,12 @@ class TableRoot(Root):
         """Puts the start marker at the root, unless `claim` or an earlier call did."""
         if terms.unclaimed is None or self._claimed == terms.tid:
             return
-        if not any(self._put_start(terms) for _ in range(PUT_ATTEMPTS)):
-            raise StoreError(f"{self.store.url_of(names.started(terms.tid))} appears and disappears; write again")
+        self.check_life(terms)
+        _put_start(self.store, terms.tid, terms.begun)
         if not self.clock.is_within(terms.unclaimed, TRUST_S):
             layout = None if terms.changes_layout else terms.partition_columns
             self._refuse_changed(terms.tid, layout, terms.origin)
         self._claimed = terms.tid
-
-    def _put_start(self, terms: Terms) -> bool:
-        """Creates the start marker. False if one was there, and vacuum purged it before it could be read."""
-        self.check_life(terms)
-        path, body = names.started(terms.tid), terms.begun
-        if create(self.store, path, body):
-            return True
-        try:
-            found = self.store.get(path)
-        except ObjectNotFoundError:
-            return False
-        if found != body:
-            raise StoreError(f"{self.store.url_of(path)} exists already, from another writer; write again")
-        return True
 
     def check_place(self, file: FileInfo, terms: Terms) -> None:
         if tuple(file.partition) != terms.partition_columns:
@@ -501,10 +490,23 @@ def _is_by(layout: Layout | None, seen: Seen) -> bool:
     return layout is None or (seen.layout == layout and not seen.new_layout_by)
 
 
-def _claim_tid(store: Store, begun: bytes, draw: Callable[[], str]) -> str:
+def _claim_tid(store: Store, clock: Clock, begun: bytes) -> str:
     """A tid that nobody else has. Once in each process, this also proves that the store has put-if-absent."""
     for _ in range(_TIDS_TO_TRY):
-        tid = draw()
+        tid = new_tid(clock)
         if create(store, names.started(tid), begun):
             return tid
     raise StoreError(f"{store.url} refused {_TIDS_TO_TRY} new tids as taken; check the machine's clock and try again")
+
+
+def _put_start(store: Store, tid: str, begun: bytes) -> None:
+    """Puts the start marker of this tid, unless an earlier request did. Raises StoreError if another writer has it."""
+    path = names.started(tid)
+    for _ in range(PUT_ATTEMPTS):
+        if create(store, path, begun):
+            return
+        with suppress(ObjectNotFoundError):  # vacuum purged it before it could be read
+            if store.get(path) == begun:
+                return
+            raise StoreError(f"{store.url_of(path)} exists already, from another writer; write again")
+    raise StoreError(f"{store.url_of(path)} appears and disappears; write again")

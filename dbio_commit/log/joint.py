@@ -1,14 +1,14 @@
 """Asks the home of a joint transaction whether it has committed it. Writes nothing. Rules: PROTOCOL.md, Joint
 transactions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.texts import command
-from dbio_commit.log.listing import has_start, read_markers
+from dbio_commit.log.listing import has_start, read_checkpoint, read_markers
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -111,15 +111,20 @@ def get_if_there(store: Store, path: str) -> bytes | None:
 # --- several tables at one moment -----------------------------------------------------------------------------------
 
 
-def complete(stores: Sequence[Store], states: Sequence[Settled]) -> list[Settled]:
-    """The states with each joint transaction in all of its tables, if it is in one of them.
+def complete(stores: Sequence[Store], states: Sequence[Settled], *, is_sure: Callable[[], bool]) -> list[Settled]:
+    """The states with each joint transaction in all of its tables, if one of them has its commit.
 
-    Raises ObjectNotFoundError if a transaction was decided meanwhile: look again.
+    `is_sure`: whether no marker that has come since the tables were listed can have been purged. Raises
+    ObjectNotFoundError if a transaction was decided meanwhile: look again.
     """
     known = [_joint_tids(it) for it in states]
     everywhere = frozenset[str]().union(*known)
+
+    def is_commit(tid: str) -> bool:
+        return any(_has_commit(it, tid) for it in states)
+
     return [
-        _with_parts(store, state, everywhere - own) if everywhere - own else state
+        _with_parts(store, state, everywhere - own, is_commit, is_sure=is_sure) if everywhere - own else state
         for store, state, own in zip(stores, states, known, strict=True)
     ]
 
@@ -141,12 +146,29 @@ def _joint_tids(state: Settled) -> frozenset[str]:
     return frozenset(filter(names.is_joint, {*state.log.committed, *state.checkpoint.covered}))
 
 
-def _with_parts(store: Store, state: Settled, lacking: frozenset[str]) -> Settled:
+def _has_commit(state: Settled, tid: str) -> bool:
+    """Whether this is a commit in the state; False also for an abort."""
+    entry = state.log.committed.get(tid)
+    marker = state.markers.valid.get(entry.path) if entry else None
+    found = [marker] if marker else [it.marker for it in state.checkpoint.whole([tid])]
+    return any(not it.is_abort for it in found)
+
+
+def _with_parts(
+    store: Store,
+    state: Settled,
+    lacking: frozenset[str],
+    is_commit: Callable[[str], bool],
+    *,
+    is_sure: Callable[[], bool],
+) -> Settled:
     """The state with those of these transactions that have a part in this table."""
     now = parse_log(store.list_log(Kind.COMMITTED, Kind.STARTED))
+    if not is_sure():
+        _refuse_purged(store, state, filter(is_commit, lacking - now.started.keys()))
     added: dict[str, Entry] = {}
     valid: dict[str, CommitMarker] = {}
-    for tid in sorted(lacking & now.started.keys()):
+    for tid in filter(is_commit, sorted(lacking & now.started.keys())):
         entry = now.committed.get(tid)
         if entry is not None:
             markers = read_markers(store, [entry], scope=Scope.TABLE, table_id=state.descriptor.id).refuse_gone()
@@ -168,3 +190,12 @@ def _with_parts(store: Store, state: Settled, lacking: frozenset[str]) -> Settle
         later={tid: it for tid, it in state.log.later.items() if tid not in added},
     )
     return replace(state, log=log, markers=state.markers._replace(valid={**state.markers.valid, **valid}))
+
+
+def _refuse_purged(store: Store, state: Settled, tids: Iterable[str]) -> None:
+    """Raises ObjectNotFoundError if one of these transactions was decided here after the state, and has no marker any
+    more."""
+    log = replace(state.log, checkpoints=parse_log(store.list_log(Kind.CHECKPOINT)).checkpoints)
+    covered = read_checkpoint(store, log, table_id=state.descriptor.id).covered
+    if purged := next((tid for tid in tids if tid in covered), None):
+        raise ObjectNotFoundError(f"the markers of {purged} in {store.url} may have been purged since; look again")

@@ -75,7 +75,7 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
         if not clock.is_within(began, _MOST_S):
             raise ObjectNotFoundError(f"a day has passed since {listed[0][0].url} was listed; look again")
     states = ask_each(lambda it: _read(*it), [*zip(looks, logs, newest, strict=True)])
-    return complete([it.store for it in looks], states)
+    return complete([it.store for it in looks], states, is_sure=lambda: clock.is_within(began, SURE_S))
 
 
 def _look(clock: Clock, store: Store, first: Log) -> _Look:

@@ -211,7 +211,7 @@ def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) 
         log = parse_log(store.list_log())
         aborted += abort_all(store, clock, log.pending)  # those that have committed count as committed before the drop
         if has_waited and log.started.keys() <= known:
-            for tid in filter(names.is_joint, {*log.started, *log.committed}):
+            for tid in sorted(filter(names.is_joint, {*log.started, *log.committed})):
                 carry_out_everywhere(store, tid)  # afterwards, nobody knows any more what this table decided
             return aborted
         known |= log.started.keys()

@@ -233,7 +233,7 @@ class Model:
             raise Violation(f"I5: {path} was deleted, and its transaction is not decided")
         if path.startswith("_"):
             is_part = path.startswith(Kind.PART)
-            self.world.happened(f"purge of {Kind.PART if is_part else path.rstrip('0123456789')}")
+            self.world.happened(f"purge of {Kind.PART if is_part else path.rstrip('0123456789j')}")
             self._check_store(f"{path} was deleted")
 
     def _may_be_erased(self, path: str) -> bool:

@@ -41,12 +41,14 @@ from dbio_commit.feed import feed, position
 from dbio_commit.feed.feed import Feed
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.log import directory_log, listing, metadata, opening, settled, snapshot, together
+from dbio_commit.log import joint as joint_log
 from dbio_commit.log import seen as memory
+from dbio_commit.log.joint import ABORTED, Home, get_if_there
 from dbio_commit.log.parts import merging, rows
 from dbio_commit.log.seen import Seen
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance import copy as copies
-from dbio_commit.maintenance import restore, staged_copies
+from dbio_commit.maintenance import drop, restore, staged_copies
 from dbio_commit.maintenance.erase import run as erasing
 from dbio_commit.maintenance.publish import lookout
 from dbio_commit.maintenance.vacuum import directory_plan, table_plan
@@ -64,7 +66,7 @@ from dbio_commit.protocol.files_in_order import FilesInOrder
 from dbio_commit.protocol.garbage import FileStates, UselessPart, useless_parts
 from dbio_commit.protocol.history import FileChange
 from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
-from dbio_commit.protocol.markers.commit import CommitMarker, Operation
+from dbio_commit.protocol.markers.commit import CommitMarker, Operation, read_parts
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.origin import Origin
@@ -1496,4 +1498,93 @@ def copy_whatever_was_erased() -> Iterator[None]:
 def trust_what_others_commit_meanwhile() -> Iterator[None]:
     """An erasure does not ask what others committed while it deleted."""
     with patch.object(erasing._Erasure, "look_for_late_rows", lambda self, known: None):
+        yield
+
+
+# --- joint transactions -------------------------------------------------------------------------------------------
+
+
+@mutation("joint", "J1")
+def abort_without_the_home() -> Iterator[None]:
+    """Who aborts a joint transaction in a table does not ask its home."""
+    with patch.object(decision, "_end_at_home", lambda store, tid, abort: None):
+        yield
+
+
+@mutation("joint", "J1")
+def abort_here_before_the_home() -> Iterator[None]:
+    """Who aborts a joint transaction in a table does so before its home has."""
+    end = decision._end_at_home
+
+    def end_late(store: Store, tid: str, abort: CommitMarker) -> None:
+        decision._put_abort(store, names.committed(tid), tid, abort)
+        end(store, tid, abort)
+
+    with patch.object(decision, "_end_at_home", end_late):
+        yield
+
+
+@mutation("joint", "J1")
+def take_the_undecided_for_aborted() -> Iterator[None]:
+    """A home that has not decided yet counts as one that has aborted."""
+    ask = Home.decision
+    with patch.object(Home, "decision", lambda self: ask(self) or ABORTED):
+        yield
+
+
+@mutation("joint", "vacuum left", "an undisturbed vacuum failed", "I9")
+def take_what_a_home_has_forgotten_for_undecided() -> Iterator[None]:
+    """A home without both markers counts as one that has not decided yet."""
+    ask = Home.decision
+
+    def asked(self: Home) -> bytes | None:
+        found = ask(self)
+        return None if found == ABORTED and get_if_there(self.store, names.committed(self.tid)) is None else found
+
+    with patch.object(Home, "decision", asked):
+        yield
+
+
+@mutation("joint", "J1")
+def purge_a_home_that_others_need() -> Iterator[None]:
+    """Vacuum purges the markers of a home whose other tables have no commit yet."""
+    with patch.object(vacuum_table, "carry_out_everywhere", lambda store, tid: None):
+        yield
+
+
+@mutation("joint", "J1")
+def drop_a_home_that_others_need() -> Iterator[None]:
+    """A drop of a home leaves its decisions to nobody."""
+    with patch.object(drop, "carry_out_everywhere", lambda store, tid: None):
+        yield
+
+
+@mutation("joint", "J1")
+def put_the_parts_before_the_home() -> Iterator[None]:
+    """A writer commits to the other tables before the home has decided."""
+    decide = TableRoot.decide
+
+    def decide_last(self: TableRoot, draft: table.Draft, body: bytes) -> Commit:
+        tid, info = draft.request.terms.tid, draft.marker.dbio_commit
+        parts = read_parts(body, where="") if info and info.joint and info.joint.home.path == "." else {}
+        for other in info.joint.tables if info and info.joint else ():
+            if other.id in parts:
+                self.store.beside(other.path).put_if_absent(names.committed(tid), parts[other.id])
+        return decide(self, draft, body)
+
+    with patch.object(TableRoot, "decide", decide_last):
+        yield
+
+
+@mutation("joint", "J4", "J5")
+def cut_through_joint_transactions() -> Iterator[None]:
+    """A read of several tables takes what each one has."""
+    with patch.object(together, "complete", lambda stores, states, is_sure: states):
+        yield
+
+
+@mutation("joint", "I9")
+def look_for_parts_of_what_was_aborted() -> Iterator[None]:
+    """A read of several tables waits for the commit of what was aborted in one of them."""
+    with patch.object(joint_log, "_has_commit", lambda state, tid: True):
         yield

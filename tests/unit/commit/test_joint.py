@@ -401,6 +401,53 @@ def test_a_cut_has_what_its_home_has_decided() -> None:
     assert [sorted(it.to_arrow()["id"].to_pylist()) for it in dbio.snapshots([rates, customers])] == [[0, 1]] * 2
 
 
+def test_a_cut_has_nothing_of_what_one_table_has_aborted_and_another_not_yet() -> None:
+    lake, death = Lake(), Death(10**9, after=False)
+    lake.watch(death.before)
+    with pytest.raises(Killed), dbio.transaction() as tx:
+        for table in lake.tables:
+            tx.write(pa.table({"id": [1]}), table)
+        death.die()
+    lake.heal()
+    (tid,) = {*lake.pending()}
+    lake["orders"].abort(tid)
+    assert lake.pending() == [tid]
+    assert lake.cut() == [[0], [0]]
+
+
+def test_a_cut_that_stands_still_while_markers_are_purged_begins_again() -> None:
+    lake, _ = decided_at_home()
+    store = lake.stores["s3://lake/customers"]
+
+    def purge(operation: str, path: str) -> None:
+        if (operation, path) != ("list_log", "_committed_ _started_"):
+            return
+        lake.heal()
+        for _ in range(4):
+            lake.clock.sleep(3 * 24 * 3600)
+            lake.vacuum()
+        assert not any(names.is_joint(it.removeprefix("_committed_")) for it in store.objects)
+
+    store.before = purge
+    assert lake.cut() == [[0, 1], [0, 1]]
+
+
+def test_a_start_marker_is_taken_for_its_own_if_the_second_attempt_of_its_request_found_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = Lake()
+    for store in lake.stores.values():
+        put = store.put_if_absent
+
+        def put_twice(path: str, body: bytes, put: Callable[[str, bytes], bool] = put) -> bool:
+            return put(path, body) and not path.startswith("_started_")
+
+        monkeypatch.setattr(store, "put_if_absent", put_twice)
+    write(lake)
+    assert lake.rows() == [[0, 1], [0, 1]]
+    assert not lake.pending()
+
+
 def test_a_cut_as_of_a_time_between_is_refused_and_as_of_its_tid_is_not() -> None:
     lake, tid = decided_at_home()
     lake.clock.sleep(600)
@@ -469,6 +516,31 @@ def test_a_home_that_is_dropped_commits_first_what_it_has_decided() -> None:
     orders.drop(everything=True)
     assert sorted(customers.to_arrow()["id"].to_pylist()) == [0, 1]
     assert not customers.snapshot().log.pending
+
+
+def test_what_is_decided_in_a_table_needs_no_home_any_more() -> None:
+    lake = Lake()
+    tid = next(iter(write(lake).commits.values())).tid
+    lake.stores["s3://lake/orders"].objects.clear()
+    with pytest.raises(TransactionStateError, match="is committed"):
+        lake["customers"].abort(tid)
+
+
+def test_a_writer_whose_home_is_dropped_as_it_commits_does_not_report_that_nothing_was_committed() -> None:
+    lake = Lake()
+    orders = lake.stores["s3://lake/orders"]
+
+    def stand_still(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and names.is_joint(path.removeprefix("_committed_")):
+            lake.heal()
+            lake.clock.sleep(3600)
+            lake["orders"].drop(everything=True)
+            lake["orders"].write(pa.table({"id": [7]}))
+
+    orders.after = stand_still
+    with pytest.raises(CommitStateUnknownError):
+        write(lake)
+    assert lake.rows() == [[7], [0, 1]]
 
 
 def test_a_home_that_is_gone_is_named_and_can_be_done_without() -> None:
