@@ -404,10 +404,8 @@ def test_a_cut_has_what_its_home_has_decided() -> None:
 def test_a_cut_has_nothing_of_what_one_table_has_aborted_and_another_not_yet() -> None:
     lake, death = Lake(), Death(10**9, after=False)
     lake.watch(death.before)
-    with pytest.raises(Killed), dbio.transaction() as tx:
-        for table in lake.tables:
-            tx.write(pa.table({"id": [1]}), table)
-        death.die()
+    with pytest.raises(Killed):
+        together(*(partial(_write_one, it) for it in lake.tables), lambda tx: death.die())
     lake.heal()
     (tid,) = {*lake.pending()}
     lake["orders"].abort(tid)
