@@ -686,3 +686,15 @@ def test_what_a_frame_of_the_caller_writes_while_it_is_read_does_not_join() -> N
     with pytest.raises(ZeroDivisionError):
         write_and_fail()
     assert lake.rows() == [[0], [0, 7]]
+
+
+def test_a_waiter_without_rights_in_the_home_waits_for_the_lease() -> None:
+    lake, _ = decided_at_home()
+    lake.stores["s3://lake/orders"].before = fail_with(dbio.AccessDeniedError("no"), "get", "*", times=None)
+    began = lake.clock.monotonic()
+    with pytest.raises(dbio.AccessDeniedError):
+        lake["customers"].update({"id": "id + 1"})
+    assert lake.clock.monotonic() - began >= 120
+    lake.heal()
+    lake["customers"].update({"id": "id + 1"})
+    assert lake.rows() == [[0, 1], [1, 1]]  # it came after, and is serializable as a write
