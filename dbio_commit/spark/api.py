@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -74,7 +75,8 @@ def _takes_session(without: str = "") -> Callable[[Callable[_P, _R]], Callable[_
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             given: Any = args[0] if args else kwargs.get("spark")
             is_other = is_of("pyspark", given) and not _is_session(given)
-            if given is None or is_other or isinstance(given, str | os.PathLike | Table):
+            is_none = given is None and sys.modules.get("pyspark") is not None  # else the package is what is missing
+            if is_none or is_other or isinstance(given, str | os.PathLike | Table):
                 advice = f"; without Spark, call {without}" if without else ""
                 raise InvalidInputError(f"{name} takes the Spark session first: {call}{advice}")
             if second == "path" and is_of("pyspark", args[1] if len(args) > 1 else None):
