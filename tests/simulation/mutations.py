@@ -1545,14 +1545,14 @@ def take_what_a_home_has_forgotten_for_undecided() -> Iterator[None]:
         yield
 
 
-@mutation("joint", "J1")
+@mutation("joint", "J1", first=61)
 def purge_a_home_that_others_need() -> Iterator[None]:
     """Vacuum purges the markers of a home whose other tables have no commit yet."""
     with patch.object(vacuum_table, "carry_out_everywhere", lambda store, tid: None):
         yield
 
 
-@mutation("joint", "J1")
+@mutation("joint", "J1", first=14)
 def drop_a_home_that_others_need() -> Iterator[None]:
     """A drop of a home leaves its decisions to nobody."""
     with patch.object(drop, "carry_out_everywhere", lambda store, tid: None):

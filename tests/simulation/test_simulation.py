@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from . import life_of_parts, moments
+from . import joint, life_of_parts, moments
 from .mutations import MUTATIONS, find
 from .run import ALONE, Outcome, in_processes, simulate, simulate_all
 from .world import Violation
@@ -134,6 +134,28 @@ def test_several_tables_are_read_at_one_moment_beside_loaders_and_vacuums(seeds:
     outcome = simulate_all(seeds, moments.SCENARIO)
     assert outcome.runs == len(seeds)
     assert {event: count for event in TOGETHER if (count := outcome.events[event]) < outcome.runs // 10} == {}
+
+
+JOINT = (
+    "a cut has a joint transaction",
+    "a cut has a joint transaction that is pending in a table",
+    "a joint transaction was reported as committed",
+    "a joint writer got CommitConflictError",
+    "a joint writer got TransactionAbortedError",
+    "a part was committed by vacuum",
+    "a table was dropped",
+    "several tables were read as of a joint transaction",
+    "several tables were read as of a time",
+)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 320), marks=pytest.mark.long)], ids=len)
+def test_a_joint_transaction_is_in_all_of_its_tables_or_in_none(seeds: range) -> None:
+    """PROTOCOL.md 15."""
+    outcome = simulate_all(seeds, joint.SCENARIO)
+    assert outcome.runs == len(seeds)
+    assert {event: count for event in JOINT if (count := outcome.events[event]) < outcome.runs // 10} == {}
 
 
 def test_an_erasure_beside_others_leaves_nothing_that_it_does_not_report() -> None:
