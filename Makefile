@@ -67,6 +67,9 @@ S3_TESTS = $(PYTEST) -k "not azure and not gcs and not google and not local and 
     tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 CEPH := radosgw ceph-mon ceph-osd
 BROWSER := chromium
+# Both report a proxy with its own certificates in words that name no remedy; npm does not even mention certificates.
+MAVEN_FAILED = { echo "Fetching from Maven failed. If Java reports PKIX, it does not trust the certificates of this network: set JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE, then make again"; exit 1; }
+NPM_FAILED = { echo "npm failed. If its log has SELF_SIGNED_CERT_IN_CHAIN, it does not trust the certificates of this network: set NODE_EXTRA_CA_CERTS=FILE, then make again"; exit 1; }
 
 # The same Java and Python for every Spark process, whatever else the machine has.
 export JAVA_HOME := $(CURDIR)/.ci/java
@@ -94,7 +97,7 @@ help:
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make picture           the same, which also makes README's picture of that page again, docs/report.png"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
-	@echo "make test-readers      what Delta and Iceberg on Spark, DuckDB, Trino, Daft ... read of published tables (4 GB, from Maven and PyPI)"
+	@echo "make test-readers      what Delta and Iceberg on Spark, DuckDB, Trino, Daft ... read of published tables (4 GB, from Maven and PyPI; about 15 minutes)"
 	@echo "make test-fleet        this version and an earlier one, installed by pip, at work on one table; make test has a part where git has the history"
 	@echo "make test-promtool     the alerts of docker/monitoring with promtool, which is built once, with Go (10 minutes, 2 GB)"
 	@echo "make test-schedulers   the examples of docker/schedulers on Airflow and Dagster, from PyPI (1.3 GB, about 3 minutes)"
@@ -315,7 +318,7 @@ $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	$(call beside_spark,'pyspark[connect]==$*' $(if $(filter 3.%,$*),$(BESIDE_SPARK_3)))
 	@$(@D)/bin/python -m tests.compiled_zip
 	@ln -s ../$(VENV)/azurite ../$(VENV)/fake-gcs-server $(@D)
-	$(if $(filter 3.%,$*),PYSPARK_PYTHON=$(abspath $(@D)/bin/python) $(@D)/bin/python -c 'from tests.spark35 import fetch; fetch()')
+	@$(if $(filter 3.%,$*),PYSPARK_PYTHON=$(abspath $(@D)/bin/python) $(@D)/bin/python -c 'from tests.spark35 import fetch; fetch()' || $(MAVEN_FAILED))
 	@touch $@
 
 $(VENV)-lowest-%/.installed: .ci/lowest.txt | $(AZURITE) $(S3RVER) $(FAKE_GCS)
@@ -350,7 +353,7 @@ $(OLD_SPARK)/.installed: | $(INSTALLED)
 $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing $(@D), which has all else from $(VENV): Python packages, then jars from Maven, by Spark's own Ivy"
 	$(call beside_spark,-r $<)
-	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
+	@PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")' || $(MAVEN_FAILED)
 	@touch $@
 
 $(VENV)-docs/.installed $(VENV)-workflows/.installed: $(VENV)-%/.installed: .ci/%.txt | $(BIN)/pip
@@ -399,8 +402,8 @@ $(AZURITE) $(S3RVER): $(VENV)/%/.installed: .ci/npm/%/package.json .ci/npm/%/pac
 	@echo "== Installing $*, as .ci/npm/$*/package-lock.json says"
 	@mkdir -p $(@D)
 	@cp $^ $(@D)
-	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund \
-	    --no-update-notifier --loglevel=error
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund \
+	    --no-update-notifier --loglevel=error || $(NPM_FAILED)
 	@touch $@
 
 # With the Go of PyPI, and with nothing that another Go left on the machine; of all that, only the program stays.
@@ -432,7 +435,7 @@ $(PROMTOOL): | $(INSTALLED)
 
 $(S3A): .ci/constraints.txt | $(INSTALLED)
 	@echo "== Fetching hadoop-aws and its SDK with Spark's own Ivy (600 MB)"
-	$(BIN)/python -c 'from tests.integration.test_s3a import fetch; fetch()'
+	@$(BIN)/python -c 'from tests.integration.test_s3a import fetch; fetch()' || $(MAVEN_FAILED)
 	@touch $@
 
 # An environment with its own Spark, and with all else from $(VENV).
@@ -452,7 +455,7 @@ endef
 
 # What this file for Ivy lists, by the Ivy that comes with Spark.
 define from_maven
-	.ci/java/bin/java -jar "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')"/jars/ivy-*.jar -warn \
-	    -ivy $(1) -cache $(@D)/ivy -retrieve '$(@D)/[artifact]-[revision](-[classifier]).[ext]'
+	@.ci/java/bin/java -jar "$$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')"/jars/ivy-*.jar -warn \
+	    -ivy $(1) -cache $(@D)/ivy -retrieve '$(@D)/[artifact]-[revision](-[classifier]).[ext]' || $(MAVEN_FAILED)
 	@rm -rf $(@D)/ivy
 endef

@@ -71,9 +71,10 @@ def requests(bench: Bench) -> report.Section:
         how=f"Writes of {FILES} small files by {FILES} tasks, counted at moto: before the first data file, of "
         "data files, and after the last data file, which is the commit. `DELETE` is one request for many objects. The "
         "target of an append is its data uploads + 6, in a joint transaction + 9 for each table, of the first in a "
-        "process + 8, and three more if the process has not proved the store yet. The target of a read is 4 + one GET for each commit. A file over 16 MB is "
-        "uploaded in parts, each a request. One commit in 64 also looks whether a checkpoint is due, which takes a "
-        "snapshot; none does so here. Spark has no connector to S3 here, so Python workers read.",
+        "process + 8, and three more if the process has not proved the store yet. The target of a read is 4 + one GET "
+        "for each commit. A file over 16 MB is uploaded in parts, each a request. One commit in 64 also looks whether "
+        "a checkpoint is due, which takes a snapshot; none does so here. Spark has no connector to S3 here, so Python "
+        "workers read.",
         tables=[report.table(["what", "before", "data", "after", "in all, without data"], rows)],
         targets=targets,
     )

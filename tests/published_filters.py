@@ -84,7 +84,7 @@ class Question(NamedTuple):
 
     column: str
     operator: str
-    """One of = < <= > >= and `null`, `not null`, `in`."""
+    """One of = != < <= > >= and `null`, `not null`, `in`."""
     value: Any = None
 
     def holds(self, value: Any) -> bool:
@@ -93,8 +93,9 @@ class Question(NamedTuple):
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return False
         tests: Mapping[str, Callable[[], bool]] = {
-            "=": lambda: value == self.value, "<": lambda: value < self.value, "<=": lambda: value <= self.value,
-            ">": lambda: value > self.value, ">=": lambda: value >= self.value, "in": lambda: value in self.value,
+            "=": lambda: value == self.value, "!=": lambda: value != self.value, "<": lambda: value < self.value,
+            "<=": lambda: value <= self.value, ">": lambda: value > self.value, ">=": lambda: value >= self.value,
+            "in": lambda: value in self.value,
         }  # fmt: skip
         return tests[self.operator]()
 
@@ -173,6 +174,8 @@ def questions(kind: Kind, column: str, values: Sequence[Any]) -> Iterator[Questi
     for value in values:
         yield Question(column, "=", value)
     yield from (Question(column, "null"), Question(column, "not null"))
+    if kind.name not in ("float", "double"):
+        yield Question(column, "!=", values[0])
     if kind.name in ("boolean", "binary"):
         return
     yield Question(column, "in", values[1:3])

@@ -241,10 +241,10 @@ def _choose_partition_columns(
     if not asked:
         return own  # a write to an existing table need not repeat them
     drop = "remove the table with all of its rows (`dbio drop --everything`)"
-    change = f"change them with an overwrite, {drop}, or " if target.records_columns else "or "
-    raise SchemaMismatchError(
+    change = f"change them with an overwrite by dbio.write, {drop}, or " if target.records_columns else "or "
+    raise SchemaMismatchError(  # Spark's own writer, unlike dbio.write, needs the columns
         f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
-        f"leave partition_by out, {change}write to another path"
+        f"write with these columns, in this order, {change}write to another path"
     )
 
 

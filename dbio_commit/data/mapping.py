@@ -79,6 +79,8 @@ def check_writable(schema: Schema, partition_by: Sequence[str], *, allow_void: b
                 f"partition column {column!r} is {simple_name(partition['type'])}, which a directory name does not "
                 "give back equal; partition by string, integer, boolean, decimal, date or timestamp"
             )
+    if not schema["fields"]:
+        raise InvalidInputError("there are no columns, and a table needs one that is no partition column; give columns")
     if len(partition_by) >= len(schema["fields"]):
         raise InvalidInputError(f"no column is left for the files: {field_names(schema)} are all partition columns")
 
@@ -173,7 +175,7 @@ def map_columns(
         if problems:
             advice = ""
             if not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen, may_lack=True)[1]:
-                advice = ", or pass merge_schema=True to let the table's columns change"
+                advice = ", or pass merge_schema=True (the option mergeSchema) to let the table's columns change"
             elif merge and not _fitted(schema, table, partition_columns, merge=True, widen=True, may_lack=True)[1]:
                 advice = "; types widen in a table with a descriptor only, and with Spark 4.0 or later"
             raise SchemaMismatchError(*_describe(schema, table, problems, where=where, advice=advice))

@@ -23,8 +23,9 @@ from dbio_commit.protocol.timeline import Had
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """The options of a stream."""
+    """The options of a stream, or of one read of the changes between two commits."""
 
+    is_stream: bool = True
     changes: bool = False
     """Whether it reads removed rows, too. Each row is then marked as added or removed."""
     skip_change_commits: bool = False
@@ -189,6 +190,11 @@ class Feed:
 
     def lose(self, what: str) -> None:
         """Raises HistoryLostError, or warns if the stream does not want to fail."""
+        if not self._wanted.is_stream:
+            raise HistoryLostError(
+                f"{what}; begin with a later commit (`dbio log` lists them). Vacuum with a longer retention, so that "
+                "there is time to read"
+            )
         if self._wanted.fail_on_data_loss:
             raise HistoryLostError(
                 f"{what}; begin anew with another checkpoint, or set failOnDataLoss=false to go on without them. "
@@ -244,10 +250,16 @@ class Feed:
                 "begin again with another checkpoint"
             )
         if history.redated_until and self._rests_on_times(at, history.redated_until):
+            until = history.redated_until.isoformat()
+            advice = (
+                "which of the commits before that time this stream has read, or is to begin with; begin with the state "
+                "of the table, in a new checkpoint"
+                if self._wanted.is_stream
+                else "with which of the commits before that time to begin; begin with a later one"
+            )
             raise HistoryLostError(
-                f"{history.url} was copied, and its objects got new times until {history.redated_until.isoformat()}: "
-                "nobody knows which of the commits before that time this stream has read, or is to begin with; begin "
-                "with the state of the table, in a new checkpoint. Copy tables with `dbio copy`, which keeps times"
+                f"{history.url} was copied, and its objects got new times until {until}: nobody knows {advice}. Copy "
+                "tables with `dbio copy`, which keeps times"
             )
         if isinstance(at, Position) and (late := _late(at, history.timeline.times)):
             self.lose(
@@ -266,8 +278,8 @@ class Feed:
         last = self._last(at)
         if history.known_since and last is not None and last < min(history.known_since, history.now - _REMEMBERED):
             self.lose(
-                f"{history.url} has forgotten commits since {last.isoformat()}, the position of this stream: of "
-                "commits that are older than 30 days, the table keeps only files that are still live"
+                f"{history.url} has forgotten commits since {last.isoformat()}, where this read begins: of commits "
+                "that are older than 30 days, the table keeps only files that are still live"
             )
 
     def _rests_on_times(self, at: Position | Start, until: datetime) -> bool:
@@ -304,7 +316,7 @@ class Feed:
         if lost := commit.forgotten.added + (commit.forgotten.removed if takes and wanted.changes else 0):
             self.lose(
                 f"{lost} files of commit {commit.tid} of {self._history.url} were removed, and vacuumed or erased, "
-                "before this stream read them"
+                "before they were read"
             )
         return self._history.all_changes(commit) if wanted.changes else self._history.added(commit)
 

@@ -53,7 +53,7 @@ class Follower:
         Raises HistoryLostError if one of their files does not exist any more, InvalidInputError, and as `history`.
         """
         history = self.history()
-        feed = Feed(history, FeedOptions(changes=True))
+        feed = Feed(history, FeedOptions(is_stream=False, changes=True))
         found = [change for _, changes in feed.span(start, end) for change in changes]
         return history, self.without_deleted(feed, found)
 

@@ -54,7 +54,7 @@ def list_changes(
     Raises HistoryLostError if vacuum has deleted what is needed, and InvalidInputError.
     """
     history = Follower(store, clock).history()
-    span = Feed(history, FeedOptions(changes=True)).span(start_at(start), end_at(end))
+    span = Feed(history, FeedOptions(is_stream=False, changes=True)).span(start_at(start), end_at(end))
     return [_changes(history, commit, changes) for commit, changes in span]
 
 

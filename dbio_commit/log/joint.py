@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.texts import command
@@ -143,7 +144,7 @@ def refuse_half(snapshots: Sequence[Snapshot], states: Sequence[Settled], as_of:
 
 
 def _joint_tids(state: Settled) -> frozenset[str]:
-    return frozenset(filter(names.is_joint, {*state.log.committed, *state.checkpoint.covered}))
+    return frozenset(filter(names.is_joint, chain(state.log.committed, state.checkpoint.covered)))
 
 
 def _has_commit(state: Settled, tid: str) -> bool:

@@ -356,7 +356,7 @@ def _look_at_table(root: TableLog) -> _Found:
             decimals=decimals,
         )
     if DIRECTORIES[Format.ICEBERG].partition("/")[0] in published:
-        found.unread_by = [*found.unread_by, *limits_of_iceberg(layout)]
+        found.unread_by = [*found.unread_by, *limits_of_iceberg(types)]
     begun_by = {tid: log.started[tid] for tid in pending}
     found.begun = read_starts(store, begun_by, table_id=settled.descriptor.id)
     certain = {tid: f"transaction {by} removed a file of it" for tid, by in removers.items()}

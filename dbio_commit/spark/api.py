@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -72,9 +73,10 @@ def _takes_session(without: str = "") -> Callable[[Callable[_P, _R]], Callable[_
 
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            given: Any = args[0] if args else None
+            given: Any = args[0] if args else kwargs.get("spark")
             is_other = is_of("pyspark", given) and not _is_session(given)
-            if is_other or isinstance(given, str | os.PathLike | Table):
+            is_none = given is None and sys.modules.get("pyspark") is not None  # else the package is what is missing
+            if is_none or is_other or isinstance(given, str | os.PathLike | Table):
                 advice = f"; without Spark, call {without}" if without else ""
                 raise InvalidInputError(f"{name} takes the Spark session first: {call}{advice}")
             if second == "path" and is_of("pyspark", args[1] if len(args) > 1 else None):
@@ -542,6 +544,11 @@ def for_each_batch(
         ignore_changes=ignore_changes,
         fail_on_data_loss=fail_on_data_loss,
     )
+    if not callable(function):
+        raise InvalidInputError(
+            f"{function!r:.100} is no function: give one that takes the rows of a batch and its number, such as "
+            "lambda rows, number: …"
+        )
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
     from dbio_commit.spark.datasource import ChangedFiles, register_source  # needs Spark 4.0

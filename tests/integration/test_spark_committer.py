@@ -326,7 +326,7 @@ REFUSED: dict[str, tuple[Callable[[DataFrame, str], Any], type[dbio.DbioError], 
     ),
     "by other partition columns": (
         lambda frame, path: frame.write.mode("append").partitionBy("id").parquet(path),
-        dbio.SchemaMismatchError, "partitioned by",
+        dbio.SchemaMismatchError, "partitioned by .* write with these columns, in this order",
     ),
     "with a narrower type": (
         lambda frame, path: frame.selectExpr("int(id) AS id", "day")

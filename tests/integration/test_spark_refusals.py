@@ -42,8 +42,17 @@ def test_a_stream_is_no_batch_and_a_batch_is_no_stream(spark: SparkSession, path
 def test_the_session_comes_first(spark: SparkSession, path: str) -> None:
     api: Any = dbio
     for name in ("read", "delete", "update", "merge", "constrain", "changes", "compact", "erase", "register"):
-        with pytest.raises(dbio.InvalidInputError, match=rf"dbio\.{name}\(spark, (path|name), …\)"):
-            getattr(api, name)(path, spark, "id = 1")
+        for given in ((path, spark, "id = 1"), (None, path, "id = 1")):  # such as `getActiveSession()` where none is
+            with pytest.raises(dbio.InvalidInputError, match=rf"dbio\.{name}\(spark, (path|name), …\)"):
+                getattr(api, name)(*given)
+    with pytest.raises(dbio.InvalidInputError, match=r"takes the Spark session first: dbio\.enable\(spark\)"):
+        api.enable(None)
+
+
+def test_a_stream_calls_a_function(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    dbio.write(spark.range(1), path)
+    with pytest.raises(dbio.InvalidInputError, match="None is no function"):
+        dbio.for_each_batch(spark, path, cast(Any, None), tmp_path / "checkpoint")
 
 
 @pytest.mark.parametrize("url", ["oss://bucket/table", "hdfs://host/table", "dbfs:/table"])

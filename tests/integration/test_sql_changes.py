@@ -308,6 +308,18 @@ def test_insert_fills_in_generated_columns_that_it_does_not_set(spark: SparkSess
         spark.sql(f"INSERT INTO {name} VALUES (22, 'other', 1, NULL)")
 
 
+def test_insert_that_replaces_rows_fills_in_generated_columns(spark: SparkSession, parts: str) -> None:
+    name = f"dbio.`{parts}`"
+    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (twice BIGINT)")
+    spark.sql(f"UPDATE {name} SET twice = id * 2")
+    dbio.constrain(spark, parts, {"generated.twice": "id * 2", "generated.day": "concat('d', id % 2)"})
+    spark.sql(f"INSERT OVERWRITE {name} PARTITION (day = 'd1') (id) VALUES (5)")
+    spark.sql(f"INSERT INTO {name} REPLACE WHERE day = 'd0' SELECT 6L, NULL, NULL")
+    assert rows(spark, parts, "id, twice, day") == [(5, 10, "d1"), (6, 12, "d0")]
+    with pytest.raises(dbio.InvalidInputError, match="does not hold for 1 rows of the data"):
+        spark.sql(f"INSERT INTO {name} REPLACE WHERE day = 'd0' SELECT 7L, NULL, NULL")
+
+
 def test_insert_overwrites_all_rows_some_partitions_or_those_of_a_condition(spark: SparkSession, parts: str) -> None:
     name = f"dbio.`{parts}`"
     spark.sql(f"INSERT OVERWRITE {name} PARTITION (day = 'd1') SELECT 5L")

@@ -163,6 +163,8 @@ def test_a_table_that_cannot_be_created_as_asked_is_not_created(spark: SparkSess
         (f"CREATE TABLE {name} (id INT) TBLPROPERTIES ('check.a' = 'x > 0')", dbio.InvalidInputError, "check.a"),
         (f"CREATE TABLE {name} (t DATE) PARTITIONED BY (days(t))", dbio.InvalidInputError, "generated column"),
         (f"CREATE TABLE {name} (c ARRAY<VARCHAR(5)>)", dbio.InvalidInputError, "keeps no length of texts"),
+        (f"CREATE TABLE {name} (id INT) COMMENT 'orders'", dbio.InvalidInputError, "keeps comments of columns"),
+        (f"CREATE TABLE {name}", dbio.InvalidInputError, "there are no columns"),
     )
     assert not Path(path).exists()
 

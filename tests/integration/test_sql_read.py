@@ -326,6 +326,7 @@ def test_errors_of_dbio_arrive_as_themselves(spark: SparkSession, path: str) -> 
         "CREATE TABLE dbio.{lake}.new (id BIGINT, at TIMESTAMP) PARTITIONED BY (days(at))",
         "CREATE TABLE dbio.{lake}.new (id BIGINT) USING orc",
         "ALTER TABLE dbio.{lake}.events RENAME TO dbio.{lake}.other",
+        "COMMENT ON TABLE dbio.{lake}.events IS 'of the shop'",
         "CREATE NAMESPACE dbio.other",
     ],
 )

@@ -51,14 +51,22 @@ def find_limits(
     return found
 
 
-def limits_of_iceberg(partition_columns: Sequence[str]) -> list[str]:
-    """As `find_limits`, for a table that is published as an Iceberg table."""
-    if not partition_columns:
-        return []
-    return [
-        f"PyIceberg finds no rows by a filter on a partition column, such as {partition_columns[0]!r:.100}, that the "
-        "scan does not select: let selected_fields name it, too"
-    ]
+def limits_of_iceberg(kinds: Mapping[str, str | None]) -> list[str]:
+    """As `find_limits`, for a table that is published as an Iceberg table. `kinds` has the types of all partition
+    columns.
+    """
+    found = []
+    if first := next(iter(kinds), None):
+        found.append(
+            f"PyIceberg finds no rows by a filter on a partition column, such as {first!r:.100}, that the scan does "
+            "not select: let selected_fields name it, too"
+        )
+    if text := next((name for name, kind in kinds.items() if kind == "string"), None):
+        found.append(
+            f"Iceberg on Spark fails at IN with several texts on a partition column, such as {text!r:.100}, that has "
+            "null in some partition: write the comparisons with = and OR"
+        )
+    return found
 
 
 def decimal_columns(kinds: Mapping[str, str | None]) -> list[str]:

@@ -134,6 +134,7 @@ def alter(
         given = {tuple(it.split("\0")): text for it, text in comments.items()}
         change_comments(table.store, table.clock, given, note=table.note(**note_of(spark)))
     if settings:
+        _refuse_comment(settings)
         constrain(spark, table, _changes(table.settings(), settings), note=table.note(**note_of(spark)))
 
 
@@ -176,7 +177,17 @@ def settings_of(path: str, properties: Mapping[str, str]) -> dict[str, str]:
         )
     if given.get("provider", "dbio") not in ("dbio", "parquet"):  # `saveAsTable` gives parquet if nothing is given
         raise InvalidInputError(f"the catalog dbio creates tables USING dbio, and not USING {given['provider']!r:.100}")
+    _refuse_comment(given)
     return {name: value for name, value in given.items() if name not in _OF_SPARK and not name.startswith(_NO_SETTINGS)}
+
+
+def _refuse_comment(properties: Mapping[str, str]) -> None:
+    """Raises InvalidInputError for COMMENT, of which Spark makes a property."""
+    if "comment" in properties:
+        raise InvalidInputError(
+            "a dbio table keeps comments of columns, and none of its own: leave COMMENT out, or comment a column by "
+            "ALTER TABLE … ALTER COLUMN … COMMENT"
+        )
 
 
 def _refuse_promises(schema: StructType) -> None:

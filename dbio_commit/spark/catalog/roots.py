@@ -1,7 +1,7 @@
 """Names of tables in SQL: which path a name means, below the roots that `dbio.enable` got. Pure."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
@@ -10,14 +10,18 @@ from dbio_commit.store import parse_location
 Path = str | os.PathLike[str]
 """The path or URL of a table, or of a root."""
 
+_AS_A_DICT = 'give roots as a dict from names to paths, such as {"lake": "s3://bucket/lake"}'
+
 Roots = Path | Sequence[Path] | Mapping[str, Path]
 """One root, several roots, or roots by the names that SQL uses for them."""
 
 
 def paths_of(roots: Roots) -> list[Path]:
-    """The roots, without their names."""
+    """The roots, without their names. Raises InvalidInputError."""
     if isinstance(roots, str | os.PathLike):
         return [roots]
+    if not isinstance(roots, Iterable):
+        raise InvalidInputError(f"roots={roots!r:.100} are no paths; {_AS_A_DICT}")
     return [*roots.values()] if isinstance(roots, Mapping) else [*roots]
 
 
@@ -30,15 +34,13 @@ def named_roots(roots: Roots) -> dict[str, str]:
     for name, root in _named(roots):
         if not isinstance(name, str) or not name or "/" in name:
             raise InvalidInputError(
-                f"the root {os.fspath(root)!r:.200} has the name {name!r:.100}, which SQL cannot use; give roots as a "
-                'dict from names to paths, such as {"lake": "s3://bucket/lake"}'
+                f"the root {os.fspath(root)!r:.200} has the name {name!r:.100}, which SQL cannot use; {_AS_A_DICT}"
             )
         location = parse_location(root)
         path = location.url if location.scheme == "file" else os.fspath(root)  # absolute, as it is later used again
         if found.setdefault(name, path) != path:
             raise InvalidInputError(
-                f"the roots {found[name]!r:.200} and {path!r:.200} have the same name {name!r:.100}; give roots as a "
-                'dict from names to paths, such as {"lake": "s3://bucket/lake"}'
+                f"the roots {found[name]!r:.200} and {path!r:.200} have the same name {name!r:.100}; {_AS_A_DICT}"
             )
     return found
 

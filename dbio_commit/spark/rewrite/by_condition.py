@@ -23,17 +23,17 @@ from dbio_commit.spark.write.actions import ACTION, RowAction, row_action
 from dbio_commit.spark.write.constraints import rows_to_write
 
 
-def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None) -> Commit:
+def replace_rows(rewrite: Rewrite, where: Sql, data: DataFrame | None, *, fills_nulls: bool = False) -> Commit:
     """Replaces the rows for which the condition holds by those of `data`; None: deletes them.
 
-    Raises InvalidInputError for an impossible condition, and if the condition does not hold for rows of `data` (the
-    message has their number); CommitConflictError, and as a write does.
+    `fills_nulls` is as in `rows_to_write`. Raises InvalidInputError for an impossible condition, and if the condition
+    does not hold for rows of `data` (the message has their number); CommitConflictError, and as a write does.
     """
     _check(rewrite.no_rows, where)
-    return keeping(lambda keep: _replace(rewrite, where, data, find(rewrite, where, keep)))
+    return keeping(lambda keep: _replace(rewrite, where, data, find(rewrite, where, keep), fills_nulls))
 
 
-def _replace(rewrite: Rewrite, where: Sql, data: DataFrame | None, found: Found) -> Commit:
+def _replace(rewrite: Rewrite, where: Sql, data: DataFrame | None, found: Found, fills_nulls: bool) -> Commit:
     metrics = {} if found.rows is None else {"numDeletedRows": found.rows}
     changes = bool(found.whole or found.partial)
     with rewrite.begin(depends_on(where), whole=found.whole, changes=changes) as rewriting:
@@ -47,7 +47,8 @@ def _replace(rewrite: Rewrite, where: Sql, data: DataFrame | None, found: Found)
         if data is not None:
             condition = where.column if isinstance(where, Planned) else where
             actions = row_action(f.when(holds(condition), int(RowAction.INSERTED)).otherwise(int(RowAction.WRONG)))
-            counts = rewriting.write(rows_to_write(data, rewrite.plan, actions, rewrite.named), comes_whole=True)
+            new = rows_to_write(data, rewrite.plan, actions, rewrite.named, fills_nulls=fills_nulls)
+            counts = rewriting.write(new, comes_whole=True)
             metrics["numInsertedRows"] = counts[RowAction.INSERTED]
             if wrong := counts[RowAction.WRONG]:
                 rewriting.refuse(

@@ -43,8 +43,8 @@ def write_frame(
 ) -> Commit:
     """Writes the rows in this mode. With a condition `replaced`, they replace the rows for which it holds.
 
-    `named` and `snapshot` are as in `Rewrite.of`, `sets` as in `plan_write`, and `fills_nulls` as in `rows_to_write`,
-    without `replaced`. With `only_rows`, data without rows makes no commit, and the result is `skipped`.
+    `named` and `snapshot` are as in `Rewrite.of`, `sets` as in `plan_write`, and `fills_nulls` as in `rows_to_write`.
+    With `only_rows`, data without rows makes no commit, and the result is `skipped`.
 
     `reads` has the states that the data and the condition read; by default, those that the data reads. If the table
     itself is among them, the write commits only if the table has not changed since, or if the write is an append.
@@ -72,7 +72,7 @@ def write_frame(
         if replaced is not None:
             with _balanced(data, plan) as rows:
                 rewrite = Rewrite.of(spark, plan, named=named, snapshot=snapshot, reads=reads)
-                return replace_rows(rewrite, replaced, rows)
+                return replace_rows(rewrite, replaced, rows, fills_nulls=fills_nulls)
         etags = reads.of_table(plan.table_id)
         with once(etags), plan.based_on(etags).begin() as transaction:
             writing = Writing(plan, transaction)

@@ -74,12 +74,15 @@ _STATEMENTS: Mapping[re.Pattern[str], Callable[[re.Match[str]], str]] = {
             lambda found: f"CALL dbio.system.restore({_text(found['name'])}, {_text(found['state'])})",
         rf"REORG\s+(?:TABLE\s+)?{_NAME}\b.*":
             lambda found: f"CALL dbio.system.compact({_text(found['name'])})",
+        r"(?:BEGIN|START)\s+(?:WORK|TRAN(?:SACTION)?)\b.*|(?:BEGIN|COMMIT|ROLLBACK|END)(?:\s+(?:WORK|TRANSACTION))?":
+            lambda found:
+                "with dbio.transaction(spark) as tx: … in Python; each statement of SQL is committed by itself",
     }.items()
 }  # fmt: skip
 
 
 def advice_for_statement(statement: str) -> str | None:
-    """A sentence with what to type instead of a statement of Delta Lake's SQL that Spark's grammar lacks.
+    """A sentence with what to type instead of a statement of other SQL, such as Delta Lake's, that Spark lacks.
 
     None for any other statement.
     """

@@ -46,7 +46,7 @@ def rows_to_write(
     `named` gives the rows the column ids that `actions` uses. With `fills_nulls`, nulls in generated columns are filled
     in, too. Raises InvalidInputError for constraints that Spark cannot evaluate for such rows.
     """
-    rows, schema = named(_with_columns(data, plan.schema)), plan.schema
+    rows, schema = _with_columns(data, plan.schema), plan.schema
     with without_case(data.sparkSession):
         bound = _BoundConstraints(data.sparkSession, plan.constraints, schema, where=plan.table.url)
         absent = {*plan.filled}
@@ -56,7 +56,7 @@ def rows_to_write(
                 rows = rows.withColumn(name, value)
             elif fills_nulls:
                 rows = rows.withColumn(name, f.coalesce(f.col(schemas.quoted(name)), value))
-    rows = rows.withColumn(ACTION, row_action(RowAction.INSERTED if actions is None else actions))
+    rows = named(rows).withColumn(ACTION, row_action(RowAction.INSERTED if actions is None else actions))
     with without_case(data.sparkSession):
         return bound.check(rows, {})
 

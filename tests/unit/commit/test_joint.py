@@ -24,6 +24,7 @@ from dbio_commit import (
 )
 from dbio_commit.commit.decision import carry_out_everywhere
 from dbio_commit.data.footers import inspect_files
+from dbio_commit.maintenance.copy import copy_table
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -403,15 +404,9 @@ def test_a_cut_has_what_its_home_has_decided() -> None:
 
 def test_a_cut_has_nothing_of_what_one_table_has_aborted_and_another_not_yet() -> None:
     lake, death = Lake(), Death(10**9, after=False)
-
-    def die(operation: str, path: str) -> None:
-        if operation == "put_if_absent" and names.is_joint(path.removeprefix("_committed_")):
-            death.die()
-        death.before(operation, path)
-
-    lake.watch(die)
+    lake.watch(death.before)
     with pytest.raises(Killed):
-        write(lake)
+        together(*(partial(_write_one, it) for it in lake.tables), lambda tx: death.die())
     lake.heal()
     (tid,) = {*lake.pending()}
     lake["orders"].abort(tid)
@@ -692,3 +687,109 @@ def test_what_a_frame_of_the_caller_writes_while_it_is_read_does_not_join() -> N
     with pytest.raises(ZeroDivisionError):
         write_and_fail()
     assert lake.rows() == [[0], [0, 7]]
+
+
+def test_a_waiter_without_rights_in_the_home_waits_for_the_lease() -> None:
+    lake, _ = decided_at_home()
+    lake.stores["s3://lake/orders"].before = fail_with(dbio.AccessDeniedError("no"), "get", "*", times=None)
+    began = lake.clock.monotonic()
+    with pytest.raises(dbio.AccessDeniedError):
+        lake["customers"].update({"id": "id + 1"})
+    assert lake.clock.monotonic() - began >= 120
+    lake.heal()
+    lake["customers"].update({"id": "id + 1"})
+    assert lake.rows() == [[0, 1], [1, 1]]  # it came after, and is serializable as a write
+
+
+# --- beside what else a table has -------------------------------------------------------------------------------------
+
+
+def test_an_erasure_in_the_home_commits_it_everywhere_before_its_markers_go() -> None:
+    lake, tid = decided_at_home()
+    lake.clock.sleep(600)
+    report = lake["orders"].erase("id = 1")
+    assert report.ok
+    assert any("parts of joint transactions" in it for it in report.remains)
+    assert names.committed(tid) not in lake.stores["s3://lake/orders"].objects
+    assert lake.rows() == [[0], [0, 1]]
+    assert lake["customers"].erase("id = 1").ok
+    assert lake.rows() == [[0], [0]]
+
+
+def test_an_erasure_in_another_table_reports_what_is_still_pending_there() -> None:
+    lake, tid = decided_at_home()
+    lake.clock.sleep(600)
+    report = lake["customers"].erase("id = 1")
+    assert [it.tid for it in report.pending] == [tid]
+    lake.vacuum([lake["customers"]])
+    assert lake["customers"].erase("id = 1").ok
+    assert lake.rows() == [[0, 1], [0]]
+
+
+def test_a_copy_has_what_its_table_has() -> None:
+    lake, _ = decided_at_home()
+    for name, expected in (("orders", [0, 1]), ("customers", [0])):
+        copy = MemoryStore(lake.clock, url=f"s3://copies/{name}")
+        copy_table(lake.stores[f"s3://lake/{name}"], copy, lake.clock)
+        copied = Table.over(copy, lake.clock, inspector=inspect_files)
+        assert sorted(copied.to_arrow()["id"].to_pylist()) == expected
+        lake.clock.sleep(40 * 24 * 3600)
+        vacuum_table(copied, VacuumOptions(checkpoint_after=0))
+        assert sorted(copied.to_arrow()["id"].to_pylist()) == expected
+
+
+def test_each_table_is_published_as_its_own_commits_are() -> None:
+    lake = Lake()
+    for table in lake.tables:
+        table.set({"publish": "delta"})
+    write(lake)
+    assert not any(it.publish("delta")[0].is_new for it in lake.tables)
+    death = Death(10**9, after=False)
+
+    def die(operation: str, path: str) -> None:
+        if operation == "put_if_absent" and names.is_joint(path.removeprefix("_committed_")):
+            death.die()
+
+    lake.watch(death.before, die)
+    with pytest.raises(Killed):
+        write(lake, 2)
+    lake.heal()
+    lake.clock.sleep(600)
+    lake.vacuum()
+    assert lake.rows() == [[0, 1, 2]] * 2
+    assert not any(it.publish("delta")[0].is_new for it in lake.tables)
+
+
+def test_changes_show_a_joint_commit_once_in_each_table() -> None:
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+    first = customers.history()[-1].tid
+    assert tid not in [it.tid for it in customers.changes(first)]
+    lake.clock.sleep(600)
+    lake.vacuum()
+    for table in (orders, customers):
+        commits = [it.tid for it in table.changes(table.history()[-1].tid)]
+        assert commits.count(tid) == 1
+
+
+def test_a_restore_names_the_joint_transactions_that_it_undoes_here_only() -> None:
+    lake = Lake()
+    tx = write(lake)
+    (tid,) = {it.tid for it in tx.commits.values()}
+    orders, _ = lake.tables
+    plan = orders.plan_restore(orders.history()[-1].tid)
+    assert plan.joint == [tid]
+    orders.restore(plan)
+    assert lake.rows() == [[0], [0, 1]]
+
+
+def test_check_and_show_name_the_table_that_decides_and_the_others() -> None:
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+    (pending,) = customers.check().pending
+    assert (pending.tid, pending.home) == (tid, "s3://lake/orders")
+    assert customers.show(tid).home == "s3://lake/orders"
+    shown = orders.show(tid)
+    assert shown.home is None
+    assert shown.commit is not None
+    assert shown.commit.joint == ["../customers"]

@@ -302,6 +302,24 @@ def test_a_stream_that_does_not_want_to_fail_passes_over_deleted_files_and_says_
     assert ["were removed, and vacuumed" in warning for warning in stream.warnings] == [True]
 
 
+@pytest.mark.parametrize("forgets", [True, False])
+def test_changes_whose_files_a_vacuum_took_advise_another_start_and_nothing_of_streams(
+    table: Table, store: MemoryStore, forgets: bool
+) -> None:
+    first = append(table)
+    tid = table.history()[0].tid
+    overwrite(table)
+    later(table, hours=2)
+    if forgets:
+        vacuum(table)
+        append(table)
+    else:
+        store.delete_many([first])
+    with pytest.raises(HistoryLostError, match="begin with a later commit") as caught:
+        Follower(store, table.clock).changes(Start(begin="tid", tid=tid), None)
+    assert not [word for word in ("stream", "checkpoint", "failOnDataLoss") if word in str(caught.value)]
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_what_a_vacuum_took_before_a_stream_read_it_is_lost(table: Table, fails: bool) -> None:
     append(table)

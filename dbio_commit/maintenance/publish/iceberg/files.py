@@ -94,11 +94,15 @@ class EntryMaker:
                 lower[number] = least
             if (most := bound_bytes(bounds.max, kind, own, up=True)) is not None:
                 upper[number] = most
+        partition = self._partition(it)
+        for (spec, _), name in zip(self._form.partition, self._names, strict=True):
+            if partition[name] is None:
+                nulls[spec["source-id"]] = rows  # Trino takes null for less than any partition value
         return new_entry(
             f"{self._root}/{it.file.path}",
             size=it.file.size,
             rows=rows,
-            partition=self._partition(it),
+            partition=partition,
             counts=ColumnMetrics(nulls, lower, upper),
             snapshot_id=self._snapshot_id,
         )

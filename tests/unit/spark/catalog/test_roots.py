@@ -1,6 +1,7 @@
 """Which path a name of SQL means."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ def test_a_relative_root_on_a_disk_is_kept_as_the_place_that_it_is_now(
     assert named_roots(["lake", "./lake"]) == {"lake": str(tmp_path / "lake")}
 
 
-@pytest.mark.parametrize("roots", [{"": "/x"}, {"a/b": "/x"}, {1: "/x"}, ["/1/x", "/2/x"]], ids=str)
-def test_names_that_sql_cannot_use_and_names_of_two_roots_are_refused(roots: dict[str, str]) -> None:
+@pytest.mark.parametrize("roots", [{"": "/x"}, {"a/b": "/x"}, {1: "/x"}, ["/1/x", "/2/x"], 5, None], ids=str)
+def test_names_that_sql_cannot_use_and_names_of_two_roots_are_refused(roots: Any) -> None:
     with pytest.raises(InvalidInputError, match="give roots as a dict"):
         named_roots(roots)
 

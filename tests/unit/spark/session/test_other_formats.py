@@ -36,7 +36,15 @@ def test_a_statement_of_deltas_sql_has_one_of_dbio_beside_it(statement: str, adv
 
 
 @pytest.mark.parametrize(
-    "statement", ["", "SELECT 1", "OPTIMIZE", "VACUUM events NOW", "DESCRIBE events", "OPTIMIZE a b"]
+    "statement", ["BEGIN", "begin transaction read write", "START TRANSACTION", "COMMIT;", "ROLLBACK WORK"]
+)
+def test_a_transaction_in_sql_has_one_in_python_beside_it(statement: str) -> None:
+    assert "dbio.transaction(spark)" in str(advice_for_statement(statement))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["", "SELECT 1", "BEGIN SELECT 1; END", "OPTIMIZE", "VACUUM events NOW", "DESCRIBE events", "OPTIMIZE a b"],
 )
 def test_other_statements_have_no_advice(statement: str) -> None:
     assert advice_for_statement(statement) is None

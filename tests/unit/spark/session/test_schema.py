@@ -118,7 +118,7 @@ def test_nested_partition_columns_are_refused(kind: t.DataType) -> None:
         (["a", "a"], [], "'a'"),
         (["a"], ["b"], "'b'"),
         (["a"], ["a"], "no column is left"),
-        ([], [], "no column is left"),
+        ([], [], "there are no columns"),
         (["a", "b"], ["b", "A"], "no column is left"),
     ],
 )
@@ -280,7 +280,7 @@ def test_fields_of_structs_are_matched_by_name_and_may_be_added_and_absent_under
         (inside(c=DATE, a=INT, b=TEXT), inside(a=INT, B=TEXT, c=DATE)),
         (inside(c=DATE, a=t.LongType()), inside(a=t.LongType(), B=TEXT, c=DATE)),
     ):
-        with pytest.raises(SchemaMismatchError, match="pass merge_schema=True"):
+        with pytest.raises(SchemaMismatchError, match=r"pass merge_schema=True \(the option mergeSchema\)"):
             lay_out(data, table)
         layout = lay_out(data, table, merge=True)
         assert (layout.schema, layout.casts) == (after, ("v",))

@@ -248,6 +248,24 @@ def test_widened_columns_have_bounds_of_their_new_type(table: Table) -> None:
     assert bounds == [[{"key": field_id(("id",), "long"), "value": (1).to_bytes(8, "little")}]] * 2
 
 
+def test_a_partition_of_null_says_that_its_files_have_only_nulls(table: Table) -> None:
+    """Trino takes a null partition value for less than any other, and skips such files by their counts alone."""
+    with table.begin(partition_by=["day"]) as transaction:
+        for day in ("7", None):
+            stage(table, transaction, partition={"day": day}, statistics={"id": Bounds(1, 1, 0)})
+        transaction.commit(schema_of(id="long", day="integer"))
+    table.publish("iceberg")
+    store = memory_of(table)
+    files = [entry["data_file"] for entry in iceberg_reader.entries(store)]
+    names = {number: name for name, number in ids(store).items()}
+
+    def counts(key: str) -> dict[Any, dict[str, int]]:
+        return {it["partition"]["day"]: {names[pair["key"]]: pair["value"] for pair in it[key]} for it in files}
+
+    assert counts("value_counts") == {7: {"id": 1}, None: {"id": 1, "day": 1}}
+    assert counts("null_value_counts") == {7: {"id": 0}, None: {"id": 0, "day": 1}}
+
+
 def test_a_change_of_columns_alone_is_published(table: Table) -> None:
     commit(table)
     table.publish("iceberg")
