@@ -98,8 +98,8 @@ def find_home(store: Store, tid: str) -> Home | None:
 
 def home_of(store: Store, begun: StartMarker | None) -> str | None:
     """The URL of the table that decides a transaction with this start marker; None if this table does."""
-    is_elsewhere = begun is not None and begun.home is not None and begun.home.path != HERE
-    return store.beside(begun.home.path).url if is_elsewhere else None
+    home = begun.home if begun else None
+    return None if home is None or home.path == HERE else store.beside(home.path).url
 
 
 def get_if_there(store: Store, path: str) -> bytes | None:

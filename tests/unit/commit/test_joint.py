@@ -18,6 +18,7 @@ from dbio_commit import (
     CorruptMarkerError,
     DbioError,
     InvalidInputError,
+    Snapshot,
     Table,
     TransactionAbortedError,
     TransactionStateError,
@@ -65,11 +66,11 @@ class Lake:
             heal(store)
 
     def rows(self) -> list[list[int]]:
-        return [sorted(it.to_arrow()["id"].to_pylist()) for it in self.tables]
+        return [ids(it) for it in self.tables]
 
     def cut(self) -> list[list[int]]:
         found = dbio.snapshots(self.tables)
-        return [sorted(it.to_arrow()["id"].to_pylist()) for it in found]
+        return [ids(it) for it in found]
 
     def vacuum(self, tables: Sequence[Table] | None = None, *, times: int = 1) -> None:
         for table in self.tables if tables is None else tables:
@@ -101,6 +102,12 @@ def fail(tx: dbio.JointTransaction) -> None:
 
 def rows(*ids: int) -> pa.Table:
     return pa.table({"id": ids})
+
+
+def ids(of: Table | Snapshot) -> list[int]:
+    """The rows of a table, or of one state of it."""
+    found: list[Any] = of.to_arrow()["id"].to_pylist()
+    return sorted(found)
 
 
 @dataclass
@@ -264,7 +271,7 @@ ENDS: dict[str, Callable[[Lake], object]] = {
     "vacuums": lambda lake: lake.vacuum(),
     "vacuums, the other way": lambda lake: lake.vacuum(lake.tables[::-1]),
     "writers": lambda lake: [it.update({"id": "id"}) for it in lake.tables],
-    "aborts": lambda lake: [_abort(it, tid) for it in lake.tables[::-1] for tid in it.snapshot().log.pending],
+    "aborts": lambda lake: _abort_all(lake.tables[::-1]),
 }
 """Who ends what a dead writer has left."""
 
@@ -278,9 +285,11 @@ def _abort_pending(table: Table, tx: dbio.JointTransaction) -> None:
     table.abort(tid)
 
 
-def _abort(table: Table, tid: str) -> None:
-    with suppress(TransactionStateError):
-        table.abort(tid)
+def _abort_all(tables: Sequence[Table]) -> None:
+    for table in tables:
+        for tid in table.snapshot().log.pending:
+            with suppress(TransactionStateError):
+                table.abort(tid)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -399,7 +408,7 @@ def test_a_cut_has_what_its_home_has_decided() -> None:
     assert [it.tids[-1] for it in dbio.snapshots([customers, rates])] != [tid] * 2  # none of these has it
     lake.clock.sleep(600)
     lake.vacuum([customers])
-    assert [sorted(it.to_arrow()["id"].to_pylist()) for it in dbio.snapshots([rates, customers])] == [[0, 1]] * 2
+    assert [ids(it) for it in dbio.snapshots([rates, customers])] == [[0, 1]] * 2
 
 
 def test_a_cut_has_nothing_of_what_one_table_has_aborted_and_another_not_yet() -> None:
@@ -455,9 +464,9 @@ def test_a_cut_as_of_a_time_between_is_refused_and_as_of_its_tid_is_not() -> Non
     with pytest.raises(InvalidInputError, match=rf"joint transaction {tid} was being committed: .*customers did not"):
         dbio.snapshots(lake.tables, as_of=between)
     found = dbio.snapshots(lake.tables, as_of=tid)
-    assert [sorted(it.to_arrow()["id"].to_pylist()) for it in found] == [[0, 1]] * 2
+    assert [ids(it) for it in found] == [[0, 1]] * 2
     before = dbio.snapshots(lake.tables, as_of=between - timedelta(seconds=400))
-    assert [sorted(it.to_arrow()["id"].to_pylist()) for it in before] == [[0]] * 2
+    assert [ids(it) for it in before] == [[0]] * 2
     with pytest.raises(InvalidInputError, match="tid of a commit to one table"):
         dbio.snapshots(lake.tables, as_of=lake["orders"].history()[-1].tid)
 
@@ -513,7 +522,7 @@ def test_a_home_that_is_dropped_commits_first_what_it_has_decided() -> None:
     lake, _ = decided_at_home()
     orders, customers = lake.tables
     orders.drop(everything=True)
-    assert sorted(customers.to_arrow()["id"].to_pylist()) == [0, 1]
+    assert ids(customers) == [0, 1]
     assert not customers.snapshot().log.pending
 
 
@@ -570,7 +579,7 @@ def test_a_copy_of_a_whole_lake_decides_by_itself() -> None:
         store.objects.update(lake.stores[f"s3://lake/{name}"].objects)
     copied = Table.over(copy.stores["s3://lake/copy/customers"], lake.clock, inspector=inspect_files)
     vacuum_table(copied, VacuumOptions())
-    assert sorted(copied.to_arrow()["id"].to_pylist()) == [0, 1]
+    assert ids(copied) == [0, 1]
 
 
 def test_waiters_give_a_joint_transaction_a_lease_for_each_of_its_tables() -> None:
@@ -732,10 +741,10 @@ def test_a_copy_has_what_its_table_has() -> None:
         copy = MemoryStore(lake.clock, url=f"s3://copies/{name}")
         copy_table(lake.stores[f"s3://lake/{name}"], copy, lake.clock)
         copied = Table.over(copy, lake.clock, inspector=inspect_files)
-        assert sorted(copied.to_arrow()["id"].to_pylist()) == expected
+        assert ids(copied) == expected
         lake.clock.sleep(40 * 24 * 3600)
         vacuum_table(copied, VacuumOptions(checkpoint_after=0))
-        assert sorted(copied.to_arrow()["id"].to_pylist()) == expected
+        assert ids(copied) == expected
 
 
 def test_each_table_is_published_as_its_own_commits_are() -> None:
