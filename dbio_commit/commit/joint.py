@@ -14,12 +14,14 @@ from msgspec import Raw, structs
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
     AppVersionError,
+    CommitConflictError,
     CommitStateUnknownError,
     DbioError,
     InvalidInputError,
     TransactionStateError,
 )
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import command
 from dbio_commit.commit.request import CommitRequest
 from dbio_commit.commit.root import Root, Target
 from dbio_commit.commit.table_root import Draft, TableRoot
@@ -112,7 +114,7 @@ class JointCommit:
         """Commits all transactions. Returns the commits by the URLs of their tables; none if all were skipped.
 
         Raises what `Transaction.commit` raises; AppVersionError if the application has committed this version to some
-        of the tables only.
+        of the tables only; CommitStateUnknownError also if all is decided, and a table cannot show it yet.
         """
         if not self._members:
             return {}
@@ -128,9 +130,18 @@ class JointCommit:
             joint = structs.replace(self._joint_from(home[0]), parts=parts)
             body = encode_home(self._root(home[0]).encode(home[1]), joint)
             commits = [(home[0], self._root(home[0]).decide(home[1], body))]
+        failed: dict[str, DbioError] = {}
         for (it, draft), part in zip(others, bodies, strict=True):
-            commits.append((it, self._carry_out(it, draft, part)))
-        return {it.root.store.url: it.conclude(commit) for it, commit in commits}
+            commits.append((it, self._carry_out(it, draft, part, failed)))
+        done = {it.root.store.url: it.conclude(commit) for it, commit in commits}
+        if failed:
+            url, error = next(iter(failed.items()))
+            raise CommitStateUnknownError(
+                f"the joint transaction {self.tid} is committed, and {url} does not show it yet, since its commit "
+                f"marker could not be put: {error}. The next writer there puts it, and so does "
+                f"`{command('dbio', 'vacuum', url)}`; do not write the same data again"
+            ) from error
+        return done
 
     @contextmanager
     def _deciding(self) -> Iterator[None]:
@@ -191,14 +202,16 @@ class JointCommit:
         assert isinstance(member.root, TableRoot)
         return member.root
 
-    def _carry_out(self, member: Member, draft: Draft, body: bytes) -> Commit:
-        """Commits a part that is decided. A failure is logged: the next writer or vacuum does it."""
+    def _carry_out(self, member: Member, draft: Draft, body: bytes, failed: dict[str, DbioError]) -> Commit:
+        """Commits a part that is decided. Adds a failure to `failed`: then others do it."""
         root = self._root(member)
         try:
             return root.decide(draft, body)
+        except CommitConflictError as error:
+            _log.warning("%s: was dropped while the joint transaction %s was committed: %s",
+                         root.store.url, self.tid, error)  # fmt: skip
         except DbioError as error:
-            _log.warning("%s: the joint transaction %s is committed, and its marker is still to be put here, which the "
-                         "next writer or vacuum does: %s", root.store.url, self.tid, error)  # fmt: skip
+            failed[root.store.url] = error
         return root.result(draft.request.terms.tid, draft.marker)
 
     def abort(self) -> None:

@@ -381,6 +381,18 @@ def test_a_writer_sees_all_or_nothing_between_any_two_calls_of_a_cut() -> None:
             assert lake.cut() in ([[0], [0]], [[0, 1], [0, 1]]), (number, dies)
 
 
+def test_a_table_that_cannot_show_the_commit_yet_is_named() -> None:
+    lake = Lake()
+    customers = lake.stores["s3://lake/customers"]
+    customers.before = fail_with(dbio.StoreError("away"), "put_if_absent", "_committed_*", times=None)
+    with pytest.raises(CommitStateUnknownError, match=r"is committed, and s3://lake/customers does not show it yet"):
+        write(lake)
+    lake.heal()
+    assert lake.cut() == [[0, 1], [0, 1]]
+    lake.vacuum([lake["customers"]])
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+
 # --- what is left of a dead writer ----------------------------------------------------------------------------------
 
 
