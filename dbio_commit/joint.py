@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from dbio_commit.base.errors import InvalidInputError, TransactionStateError
+from dbio_commit.base.errors import TransactionStateError
 from dbio_commit.base.options import Isolation, Mode
 from dbio_commit.commit.begin import check_app
 from dbio_commit.commit.context import JOINING, Joining
 from dbio_commit.commit.joint import JointCommit
-from dbio_commit.commit.options import CommitOptions, NoteKeywords, takes_options
+from dbio_commit.commit.options import AppKeywords, CommitOptions, JointKeywords, takes_options
 from dbio_commit.commit.provenance import Labels
 from dbio_commit.commit.write.options import FileKeywords, takes_write_options, try_again
 from dbio_commit.log.snapshot import Snapshot
@@ -177,58 +177,53 @@ class JointTransaction:
 
 
 @takes_options
-def transaction(
-    spark: "SparkSession | None" = None, *, app: AppVersion | None = None, **note: Unpack[NoteKeywords]
-) -> JointTransaction:
+def transaction(spark: "SparkSession | None" = None, **commit: Unpack[AppKeywords]) -> JointTransaction:
     """A joint transaction: what its block writes to several tables is committed together, or not at all.
 
-    - `spark`: the session in which deletes and updates run. Without one, this process does them. Frames of PySpark
-      bring their own.
-    - `app`: an (application id, version), which each of the tables records. If all of them have this version already,
-      nothing is committed; if only some have it, AppVersionError is raised.
+    `spark` is the session in which deletes and updates run. Without one, this process does them. Frames of PySpark
+    bring their own.
+
+    Each of the tables records `app`. If all of them have this version already, nothing is committed; if only some have
+    it, AppVersionError is raised.
 
     All tables lie in one bucket, container or disk. Commits of others to one of the tables that conflict with what is
     written there abort everything: CommitConflictError. `transact` repeats a function then. If it is not known whether
     the commit was made, CommitStateUnknownError is raised, and the tables agree on it even so.
 
-    Options of the commit: `NoteKeywords`.
+    Options of the commit: `AppKeywords`.
 
         with dbio.transaction(app=("orders", 17)) as tx:
             tx.write(orders, "s3://lake/orders")
             tx.merge(customers, "s3://lake/customers", on="id")
     """
-    return JointTransaction(spark, app=app, **note)
+    return JointTransaction(spark, **commit)
 
 
 @takes_options
 def transact(
     function: Callable[[JointTransaction], object],
     spark: "SparkSession | None" = None,
-    *,
-    app: AppVersion | None = None,
-    retries: int = 3,
-    **note: Unpack[NoteKeywords],
+    **commit: Unpack[JointKeywords],
 ) -> Mapping[str, Commit]:
     """Calls a function with a joint transaction, and commits it. Returns the commits by the URLs of their tables.
 
     After a CommitConflictError it waits and calls the function again, up to `retries` times. So the function reads
     anew what it depends on. The other parameters are those of `transaction`.
 
-    Options of the commit: `NoteKeywords`.
+    Options of the commit: `JointKeywords`.
 
         def move(tx):
             rows = dbio.Table(inbox).to_pandas()
             tx.write(rows, archive)
             tx.delete(inbox, [("id", "in", list(rows["id"]))])
 
-        dbio.transact(move)
+        dbio.transact(move, retries=5)
     """
-    if type(retries) is not int or retries < 0:
-        raise InvalidInputError(f"retries={retries!r:.100} is no number from 0 on")
+    options = CommitOptions(**commit)
 
     def once() -> Mapping[str, Commit]:
-        with transaction(spark, app=app, **note) as tx:
+        with JointTransaction(spark, app=options.app, message=options.message, labels=options.labels) as tx:
             function(tx)
         return tx.commits
 
-    return try_again(once, retries)
+    return try_again(once, options.retries)

@@ -957,10 +957,11 @@ def snapshots(
     opened = [it if isinstance(it, Table) else Table(it, storage_options) for it in tables]
     if not opened:
         return []
-    tid = as_of if isinstance(as_of, str) and names.is_tid(as_of) else None
-    if tid is not None and not names.is_joint(tid):
+    tid = as_of if isinstance(as_of, str) and names.is_joint(as_of) else None
+    if isinstance(as_of, str) and names.is_tid(as_of) and tid is None:
         raise InvalidInputError(
-            f"as_of={as_of!r:.200} is the tid of a commit to one table; give a time, or the tid of a joint transaction"
+            f"as_of={as_of!r:.200} is no time, and a tid belongs to one table; give a time, or the tid of a joint "
+            "transaction"
         )
     for table in opened:
         table.refuse_partition()

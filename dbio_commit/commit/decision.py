@@ -334,6 +334,9 @@ def _try_abort(
     try:
         if marker is not None and not alone:
             _end_at_home(store, tid, marker)
+    except DbioError as error:
+        return error
+    try:
         _put_abort(store, path, tid, marker)
     except CorruptMarkerError as error:
         if not makes_room:

@@ -30,14 +30,19 @@ class NoteKeywords(TypedDict, total=False):
     labels: Annotated[Labels | None, "short texts about the commit, by name."]
 
 
-class BeginKeywords(NoteKeywords, total=False):
-    """What a transaction takes."""
+class AppKeywords(NoteKeywords, total=False):
+    """What a joint transaction takes."""
 
     app: Annotated[
         AppVersion | None,
         "an (application id, version), committed at most once: the result of a second write is `skipped`. A version "
         "that is a number counts up; a version that is a day or a time may come in any order.",
     ]
+
+
+class BeginKeywords(AppKeywords, total=False):
+    """What a transaction takes."""
+
     if_match: Annotated[
         str | None,
         "the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.",
@@ -51,6 +56,10 @@ class RetryKeywords(NoteKeywords, total=False):
         int,
         "how often to try again, after a pause, if another commit was in the way; not together with `if_match`.",
     ]
+
+
+class JointKeywords(AppKeywords, RetryKeywords, total=False):
+    """What a function takes that makes a joint transaction, and can try again."""
 
 
 class CommitKeywords(BeginKeywords, RetryKeywords, total=False):

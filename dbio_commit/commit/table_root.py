@@ -155,8 +155,7 @@ class TableRoot(Root):
         """Puts the start marker at the root, unless `claim` or an earlier call did."""
         if terms.unclaimed is None or self._claimed == terms.tid:
             return
-        self.check_life(terms)
-        _put_start(self.store, terms.tid, terms.begun)
+        _put_start(self.store, terms.tid, terms.begun, may_put=partial(self.check_life, terms))
         if not self.clock.is_within(terms.unclaimed, TRUST_S):
             layout = None if terms.changes_layout else terms.partition_columns
             self._refuse_changed(terms.tid, layout, terms.origin)
@@ -499,10 +498,12 @@ def _claim_tid(store: Store, clock: Clock, begun: bytes) -> str:
     raise StoreError(f"{store.url} refused {_TIDS_TO_TRY} new tids as taken; check the machine's clock and try again")
 
 
-def _put_start(store: Store, tid: str, begun: bytes) -> None:
-    """Puts the start marker of this tid, unless an earlier request did. Raises StoreError if another writer has it."""
+def _put_start(store: Store, tid: str, begun: bytes, *, may_put: Callable[[], None] = lambda: None) -> None:
+    """Puts the start marker of this tid, unless an earlier request did. Raises StoreError if another writer has it, and
+    what `may_put` raises, which is called before each attempt."""
     path = names.started(tid)
     for _ in range(PUT_ATTEMPTS):
+        may_put()
         if create(store, path, begun):
             return
         with suppress(ObjectNotFoundError):  # vacuum purged it before it could be read

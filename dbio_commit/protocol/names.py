@@ -51,7 +51,7 @@ def joint_tid(tid: str) -> str:
 
 def is_joint(tid: str) -> bool:
     """Whether this is the tid of a joint transaction: only its home decides it."""
-    return len(tid) == TID_DIGITS + 1 and tid.endswith(_JOINT)
+    return len(tid) == TID_DIGITS + 1 and tid.endswith(_JOINT) and tid[:-1].isdigit()
 
 
 def parse_tid_time(tid: str) -> datetime | None:

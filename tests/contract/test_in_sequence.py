@@ -151,7 +151,7 @@ def test_a_write_waits_for_few_answers(old: Table, s3_server: S3Server, write: s
     assert rounds == most, [f"{it.round} {it.method} {it.path}" for it in seen]
 
 
-PUBLISHED = {"delta": 10, "spark": 10, "iceberg": 11, "symlink": 14}
+PUBLISHED = {"delta": 9, "spark": 9, "iceberg": 10, "symlink": 13}
 
 
 @pytest.mark.parametrize("to", PUBLISHED)

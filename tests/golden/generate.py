@@ -987,7 +987,7 @@ def later_versions() -> Iterable[Case]:
     yield t
 
     t = OurTable("later-commit", "A commit marker of version 3: not corrupt, so it cannot be ignored.")
-    t.commit(P, [t.data(P)], version=3)
+    t.commit(P, [t.data(P)], version=4)
     t.refused("UnsupportedTableError")
     t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
     yield t

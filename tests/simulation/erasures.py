@@ -10,7 +10,7 @@ from typing import Any
 
 from dbio_commit.base.errors import DbioError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.maintenance.copy import copy_table
-from dbio_commit.maintenance.erase.run import WAIT_S, erase
+from dbio_commit.maintenance.erase.run import erase
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
@@ -108,7 +108,6 @@ def copier(stage: Stage, *, copies: int, naps_s: Sequence[float] = (0.5, 60.0, 3
             actor.clock.sleep(world.random.choice(naps_s))
             model, target = stage.model, MemoryStore(actor.clock, url=f"s3://sim/copy-{number}")
             assert isinstance(model, Model)
-            actor.stood_s = 0.0
             try:
                 copy_table(world.store, target, actor.clock)
             except DbioError as error:
@@ -116,8 +115,8 @@ def copier(stage: Stage, *, copies: int, naps_s: Sequence[float] = (0.5, 60.0, 3
                 continue
             world.happened("the table was copied")
             bodies = (body for path, (body, _) in target.objects.items() if names.is_data_file(path))
-            if actor.stood_s > WAIT_S:
-                world.happened("a copier stood still")  # a known limit: NOTES.md, Erasures
+            if actor.stood_still >= actor.looked:
+                world.happened("a copier stood still in its last look")  # a known limit: NOTES.md, Erasures
             elif back := {row for body in bodies for row in model.erased & {*rows_in(body)}}:
                 raise Violation(f"erased rows came back: {sorted(back)} in a copy")
 

@@ -1583,7 +1583,7 @@ def cut_through_joint_transactions() -> Iterator[None]:
         yield
 
 
-@mutation("joint", "I9", first=71)
+@mutation("joint", "I9", first=540)
 def look_for_parts_of_what_was_aborted() -> Iterator[None]:
     """A read of several tables waits for the commit of what was aborted in one of them."""
     with patch.object(joint_log, "_has_commit", lambda state, tid: True):

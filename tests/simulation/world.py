@@ -113,8 +113,8 @@ class Actor:
     """After which of these listings it read a checkpoint last."""
     looked: int = 0
     """The step of its last listing of the log."""
-    stood_s: float = 0.0
-    """The longest for which it stood still, since somebody set this to 0."""
+    stood_still: int = -1
+    """The step in which it stood still for more than a minute, last."""
     seen: int | None = None
     """Where somebody asks for it: a digest of all that it has seen of the store."""
 
@@ -218,7 +218,8 @@ class World:
         self.time_s += self.random.expovariate(1 / 0.02)
         if not actor.immortal and self._happens(self.risks.stall):
             actor.wake_s = self.time_s + self.random.choice(actor.stalls_s)
-            actor.stood_s = max(actor.stood_s, actor.wake_s - self.time_s)
+            if actor.wake_s - self.time_s > 60:
+                actor.stood_still = self.steps
             self.note(actor.name, f"stalls for {actor.wake_s - self.time_s:.0f} s")
             self.faults["stall"] += 1
             return

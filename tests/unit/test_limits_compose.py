@@ -53,6 +53,7 @@ TIME = "a bound on the age of a transaction, which its writer keeps"
 
 REFUSALS: Mapping[str, str] = {
     "commit/directory_root.commit: MAX_LIFE_S": TIME,
+    "commit/joint.home_for: MOST_TABLES": ARGUMENT,
     "commit/root.check_life: MAX_LIFE_S": TIME,
     "commit/provenance.check_note: MOST_LABELS": FIRST,
     "commit/provenance.check_note: MOST_LABEL_NAME MOST_TEXT": FIRST,
@@ -78,6 +79,7 @@ REFUSALS: Mapping[str, str] = {
     "protocol/expressions._enter: MAX_DEPTH": FIRST,
     "protocol/expressions._argument: MAX_LAMBDAS": FIRST,
     "protocol/markers/bodies.decode_body: MAX_BYTES": SAME,
+    "protocol/markers/commit.encode_home: MAX_BYTES": SAME,
     "protocol/markers/schema.pack_schema: MOST_NESTED": FIRST,
     "protocol/markers/schema.refuse_large: MOST_SCHEMA_BYTES": FIRST,
     "protocol/markers/schema.check_schema: MOST_NESTED_READ": "more than MOST_NESTED, to which writers keep",

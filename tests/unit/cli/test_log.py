@@ -43,6 +43,7 @@ def test_log_has_the_newest_commit_first(table: Table) -> None:
         "rows": 7,
         "size": 3,
         "app": {"id": "nightly", "version": 4},
+        "joint": [],
         "provenance": who,
     }
     assert oldest == {
@@ -55,6 +56,7 @@ def test_log_has_the_newest_commit_first(table: Table) -> None:
         "rows": 10,
         "size": 30,
         "app": None,
+        "joint": [],
         "provenance": who,
     }
     by = f"{who['user']}@{who['host']}"

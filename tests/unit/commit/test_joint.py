@@ -203,7 +203,7 @@ def test_a_function_is_called_again_after_a_conflict() -> None:
         if len(called) == 1:
             customers.update({"id": "id + 5"})
 
-    commits = dbio.transact(move)
+    commits = dbio.transact(move, retries=3)
     assert len(commits) == 2
     assert len(called) == 2
     assert lake.rows() == [[0, 5], []]
@@ -479,7 +479,7 @@ def test_a_cut_as_of_a_time_between_is_refused_and_as_of_its_tid_is_not() -> Non
     assert [ids(it) for it in found] == [[0, 1]] * 2
     before = dbio.snapshots(lake.tables, as_of=between - timedelta(seconds=400))
     assert [ids(it) for it in before] == [[0]] * 2
-    with pytest.raises(InvalidInputError, match="tid of a commit to one table"):
+    with pytest.raises(InvalidInputError, match="a tid belongs to one table"):
         dbio.snapshots(lake.tables, as_of=lake["orders"].history()[-1].tid)
 
 

@@ -34,7 +34,7 @@ def test_all_that_commits_takes_a_message_and_labels() -> None:
     assert sorted(TAKES_OPTIONS) == [
         "Table.adopt", "Table.begin", "Table.compact", "Table.delete", "Table.merge", "Table.restore", "Table.set",
         "Table.update", "Table.write", "Transaction.commit", "compact", "constrain", "delete", "merge",
-        "update", "write", "write_stream",
+        "transact", "transaction", "update", "write", "write_stream",
     ]  # fmt: skip
 
 

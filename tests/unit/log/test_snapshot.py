@@ -551,7 +551,7 @@ def test_a_body_that_is_no_marker_is_refused_by_name(body: bytes) -> None:
     ("path", "body"),
     [
         (CHECKPOINT, gzip.compress(b'{"version": 3}\n', mtime=0)),
-        ("_committed_5", b'{"added": [], "removed": [], "dbio_commit": {"version": 3}}'),
+        ("_committed_5", b'{"added": [], "removed": [], "dbio_commit": {"version": 4}}'),
         ("_dbio_table", json.dumps({**DESCRIPTOR, "version": 2}).encode()),
     ],
 )

@@ -360,17 +360,17 @@ def test_body_with_neither_added_nor_removed_is_corrupt(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        body_with(version=3),
-        body_with(version="3"),
-        body_with(version=3.0),
-        body_with(version=3, operation="zorder", commit_id=None, timestamp=0),
-        body_with(version=3, files="elsewhere"),
-        {"added": {"pages": 3}, "removed": [], "dbio_commit": {"version": 3}},
-        {"added": [], "removed": [], "dbio_commit": {"version": 3}, "version": "14.3.x"},
+        body_with(version=4),
+        body_with(version="4"),
+        body_with(version=4.0),
+        body_with(version=4, operation="zorder", commit_id=None, timestamp=0),
+        body_with(version=4, files="elsewhere"),
+        {"added": {"pages": 3}, "removed": [], "dbio_commit": {"version": 4}},
+        {"added": [], "removed": [], "dbio_commit": {"version": 4}, "version": "14.3.x"},
     ],
 )
 def test_commit_of_a_later_version_asks_for_an_upgrade(body: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedTableError, match=r"version 3(\.0)? .*upgrade") as caught:
+    with pytest.raises(UnsupportedTableError, match=r"version 4(\.0)? .*upgrade") as caught:
         decode(body)
     assert WHERE in str(caught.value)
 

@@ -227,8 +227,8 @@ def test_the_key_is_refused_where_it_would_be_misread() -> None:
     for wrong in wrongs:
         with pytest.raises(CorruptMarkerError):
             decode(**wrong)
-    with pytest.raises(UnsupportedTableError, match="version 3 of the protocol, and this software knows 2"):
-        decode(version=3, removed_tids=["1"])
+    with pytest.raises(UnsupportedTableError, match="version 4 of the protocol, and this software knows 3"):
+        decode(version=4, removed_tids=["1"])
 
 
 def test_in_the_directory_scope_nobody_removes_by_reference() -> None:

@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
+from dbio_commit.base.errors import (
+    CorruptMarkerError,
+    DbioError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    UnsupportedTableError,
+)
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.maintenance.publish import (
     DIRECTORIES,
@@ -273,7 +279,7 @@ def test_what_versions_remove_again_counts_no_more(table: Table) -> None:
     assert table.publish("delta")[0].removed == 50
 
 
-def test_an_object_that_grew_since_it_was_listed_is_refused(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_grows_whenever_it_is_read_is_refused(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     published(table)
     monkeypatch.setattr(DeltaShown, "unseen", lambda self, tids: None)  # so that the whole log is read
     forget()
@@ -284,7 +290,7 @@ def test_an_object_that_grew_since_it_was_listed_is_refused(table: Table, monkey
             store.put(path, store.objects[path][0] + b"{}\n" * 1000)
 
     store.before = grow
-    with pytest.raises(CorruptMarkerError, match=r"0000\.json has more than"):
+    with pytest.raises(ObjectNotFoundError, match=r"0000\.json was replaced since it was listed"):
         table.publish("delta")
 
 

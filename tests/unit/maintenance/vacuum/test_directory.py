@@ -319,7 +319,7 @@ def test_a_corrupt_marker_or_queue_is_an_error_and_nothing_is_deleted(
 
 def test_a_marker_of_a_later_version_is_an_error_and_nothing_is_deleted(world: World) -> None:
     pending(world, B)
-    world.put(f"_committed_{C}", json.dumps({"added": [], "removed": [], "dbio_commit": {"version": 3}}).encode())
+    world.put(f"_committed_{C}", json.dumps({"added": [], "removed": [], "dbio_commit": {"version": 4}}).encode())
     before = dict(world.store.objects)
     with pytest.raises(UnsupportedTableError):
         vacuum_table(world.table, VacuumOptions())
