@@ -633,7 +633,7 @@ def tell_turns_by_the_clock() -> Iterator[None]:
         yield
 
 
-@mutation("readers", "I6", "I7", "I9", first=232)
+@mutation("readers", "I6", "I7", "I9", first=5000)
 def pass_over_a_purged_marker() -> Iterator[None]:
     """A commit marker that is gone when it is read counts as one that says nothing."""
 
