@@ -25,13 +25,12 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.tids import new_uuid
-from dbio_commit.log.joint import ABORTED, find_home, get_if_there
+from dbio_commit.log.joint import ABORTED, find_home, get_if_there, table_id_at
 from dbio_commit.log.listing import has_start, read_checkpoint, read_commit, read_descriptor, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import INSPECT, encode
 from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker, decode_commit, read_parts
-from dbio_commit.protocol.markers.descriptor import decode_descriptor
 from dbio_commit.protocol.markers.joint import HERE
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
@@ -382,19 +381,14 @@ def carry_out_everywhere(home: Store, tid: str) -> None:
     info = decode_commit(body, where=where, scope=Scope.TABLE).dbio_commit if body else None
     if not body or info is None or info.joint is None or info.joint.home.path != HERE:
         return
-    parts, own_id = read_parts(body, where=where), _id_of(home)
+    parts, own_id = read_parts(body, where=where), table_id_at(home)
     for table in info.joint.tables:
         part, other = parts.get(table.id), home.beside(table.path)
-        if part is None or _id_of(other) != table.id or get_if_there(other, names.committed(tid)):
+        if part is None or table_id_at(other) != table.id or get_if_there(other, names.committed(tid)):
             continue
         asked = find_home(other, tid)  # only the table that the other one names decides for it
         if asked is not None and asked.id == own_id and asked.store.url == home.url:
             _put_part(other, tid, part, table_id=table.id, where=where)
-
-
-def _id_of(store: Store) -> str | None:
-    body = get_if_there(store, names.DESCRIPTOR)
-    return decode_descriptor(body, where=store.url_of(names.DESCRIPTOR)).id if body else None
 
 
 def _put_part(store: Store, tid: str, part: bytes, *, table_id: str, where: str) -> None:

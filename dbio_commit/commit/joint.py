@@ -23,13 +23,13 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.commit.request import CommitRequest
-from dbio_commit.commit.root import Root, Target
+from dbio_commit.commit.root import Target
 from dbio_commit.commit.table_root import Draft, TableRoot
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.log.object_cache import holding
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.markers.commit import CommitMarker, encode_home
+from dbio_commit.protocol.markers.commit import encode_home
 from dbio_commit.protocol.markers.joint import HERE, Joint, OtherTable, Part
 from dbio_commit.protocol.markers.turn import MOST_TABLES
 from dbio_commit.store import Store
@@ -41,7 +41,7 @@ _log = get_logger(__name__)
 class Member:
     """The transaction of one table, with all its files."""
 
-    root: Root
+    root: TableRoot
     request: CommitRequest
     abort: Callable[[], None]
     conclude: Callable[[Commit], Commit]
@@ -123,13 +123,12 @@ class JointCommit:
             if not drafts:
                 self.abort()
                 return {}
-            home = next(it for it in drafts if it[0].root.store is self.home)
-            others = [it for it in drafts if it is not home]
-            bodies = [self._root(it).encode(draft) for it, draft in others]
+            home, draft = next(it for it in drafts if it[0].root.store is self.home)
+            others = [it for it in drafts if it[0] is not home]
+            bodies = [it.root.encode(own) for it, own in others]
             parts = [Part(id=it.table_id, marker=Raw(body)) for (it, _), body in zip(others, bodies, strict=True)]
-            joint = structs.replace(self._joint_from(home[0]), parts=parts)
-            body = encode_home(self._root(home[0]).encode(home[1]), joint)
-            commits = [(home[0], self._root(home[0]).decide(home[1], body))]
+            joint = structs.replace(self._joint_from(home.root.store), parts=parts)
+            commits = [(home, home.root.decide(draft, encode_home(home.root.encode(draft), joint)))]
         failed: dict[str, DbioError] = {}
         for (it, draft), part in zip(others, bodies, strict=True):
             commits.append((it, self._carry_out(it, draft, part, failed)))
@@ -172,12 +171,11 @@ class JointCommit:
         with ExitStack() as stack:
             for it in sorted(self._members, key=lambda it: it.table_id):
                 stack.enter_context(holding(it.root.store))
-                found = self._root(it).draft(replace(it.request, tables=len(self._members)))
+                found = it.root.draft(replace(it.request, joint=self._joint_from(it.root.store)))
                 if isinstance(found, Commit):
                     self._skipped.append(it.root.store.url)
                 else:
-                    joint = self._joint_from(it)
-                    drafts.append((it, replace(found, marker=_with_joint(found.marker, joint))))
+                    drafts.append((it, found))
         if drafts and self._skipped:
             app, left = self._members[0].request.terms.app, [it.root.store.url for it, _ in drafts]
             raise AppVersionError(
@@ -187,9 +185,8 @@ class JointCommit:
             )
         return drafts
 
-    def _joint_from(self, member: Member) -> Joint:
+    def _joint_from(self, store: Store) -> Joint:
         """The tables, with their paths from this one."""
-        store = member.root.store
         found = [OtherTable(path=store.path_to(self._store_of(it)), id=it.id) for it in self._begun.values()]
         return Joint(home=found[0], tables=found)
 
@@ -197,14 +194,9 @@ class JointCommit:
         assert self.home is not None
         return self.home.beside(table.path)
 
-    @staticmethod
-    def _root(member: Member) -> TableRoot:
-        assert isinstance(member.root, TableRoot)
-        return member.root
-
     def _carry_out(self, member: Member, draft: Draft, body: bytes, failed: dict[str, DbioError]) -> Commit:
         """Commits a part that is decided. Adds a failure to `failed`: then others do it."""
-        root = self._root(member)
+        root = member.root
         try:
             return root.decide(draft, body)
         except CommitConflictError as error:
@@ -223,8 +215,3 @@ class JointCommit:
                 raise
             except DbioError as error:
                 _log.warning("%s: could not abort %s, vacuum will: %s", it.root.store.url, self.tid, error)
-
-
-def _with_joint(marker: CommitMarker, joint: Joint) -> CommitMarker:
-    assert marker.dbio_commit
-    return structs.replace(marker, dbio_commit=structs.replace(marker.dbio_commit, joint=joint))

@@ -11,7 +11,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
-from dbio_commit.protocol.markers.joint import OtherTable
+from dbio_commit.protocol.markers.joint import Joint, OtherTable
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App, StartMarker
@@ -142,8 +142,8 @@ class CommitRequest:
     """Who makes the commit, and its message and labels; None if that is not recorded."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
-    tables: int = 1
-    """In how many tables its joint transaction takes turns."""
+    joint: Joint | None = None
+    """The tables of its joint transaction."""
     beside: Callable[[Settings | None], object] | None = None
     """Called with the table's settings, if these publish the table: beside the PUT of the commit marker, and beside the
     look after it."""
@@ -209,5 +209,6 @@ class CommitRequest:
                 files=pack_files(_bare(files, bare_columns(metadata.settings if metadata else None))),
                 whole=None if self.whole is None else sorted(self.whole),
                 clustered=list(self.clustered) or None,
+                joint=self.joint,
             ),
         )

@@ -411,7 +411,7 @@ class TableRoot(Root):
                     origin=terms.origin,
                     new_layout=terms.changes_layout,
                     new_columns=has_new_columns(request),
-                    tables=request.tables,
+                    tables=len(request.joint.tables) if request.joint else 1,
                     free=self._free_turn(terms),
                     read_ahead=read_ahead,
                 )

@@ -38,6 +38,7 @@ from dbio_commit.commit.options import NoteKeywords, takes_options
 from dbio_commit.commit.provenance import Note, amended
 from dbio_commit.commit.request import CommitRequest, Terms
 from dbio_commit.commit.roots import KINDS
+from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.data.footers import Footer
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
@@ -276,6 +277,7 @@ class Transaction:
         with self._deciding():
             request = self._checked_request(schema, metrics or {}, provenance, began_s, after)
             if self._joint is not None:
+                assert isinstance(self._root, TableRoot)  # `home_for` refuses directories
                 self._state = _State.JOINED
                 return self._joint.add(Member(self._root, request, self.abort, partial(self._conclude, request, after)))
             commit = self._root.commit(request)

@@ -18,7 +18,6 @@ from dbio_commit.protocol.log import newest_of, parse_log
 from dbio_commit.protocol.markers.bodies import INSPECT
 from dbio_commit.protocol.markers.commit import CommitMarker, decode_commit, read_parts
 from dbio_commit.protocol.markers.descriptor import decode_descriptor
-from dbio_commit.protocol.markers.joint import HERE
 from dbio_commit.protocol.markers.start import StartMarker, decode_start
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
@@ -71,8 +70,7 @@ class Home:
         return part
 
     def _refuse_other(self) -> None:
-        body = get_if_there(self.store, names.DESCRIPTOR)
-        if body is None or decode_descriptor(body, where=self.store.url_of(names.DESCRIPTOR)).id != self.id:
+        if table_id_at(self.store) != self.id:
             raise CorruptMarkerError(
                 f"{self.asker.url_of(names.started(self.tid))} belongs to a joint transaction, which only the table "
                 f"{self.store.url} decides, and that table is gone or is another one (its id was {self.id}). Bring it "
@@ -91,15 +89,21 @@ def find_home(store: Store, tid: str) -> Home | None:
     begun: StartMarker | None = None
     with suppress(ObjectNotFoundError):
         begun = decode_start(store.get(path), where=store.url_of(path))
-    if begun is None or begun.home is None or begun.home.path == HERE:
+    if begun is None or (home := begun.decided_in) is None:
         return None
-    return Home(store.beside(begun.home.path), begun.home.id, tid, store, begun.table_id or "")
+    return Home(store.beside(home.path), home.id, tid, store, begun.table_id or "")
 
 
 def home_of(store: Store, begun: StartMarker | None) -> str | None:
     """The URL of the table that decides a transaction with this start marker; None if this table does."""
-    home = begun.home if begun else None
-    return None if home is None or home.path == HERE else store.beside(home.path).url
+    home = begun.decided_in if begun else None
+    return store.beside(home.path).url if home else None
+
+
+def table_id_at(store: Store) -> str | None:
+    """The id in the descriptor; None if there is none."""
+    body = get_if_there(store, names.DESCRIPTOR)
+    return decode_descriptor(body, where=store.url_of(names.DESCRIPTOR)).id if body else None
 
 
 def get_if_there(store: Store, path: str) -> bytes | None:

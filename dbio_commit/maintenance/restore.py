@@ -50,7 +50,8 @@ class RestorePlan(Shown):
     def joint(self) -> Sequence[str]:
         """The joint transactions since that state. A restore undoes them in this table only: the other tables keep
         them."""
-        return [it.tid for it in self.now.history() if it.joint and it.tid not in self.then.tids]
+        then = {*self.then.tids}
+        return [it.tid for it in self.now.history() if it.joint and it.tid not in then]
 
     @property
     def has_its_columns(self) -> bool:

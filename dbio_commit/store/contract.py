@@ -338,9 +338,19 @@ class Store(ManyCalls, ABC):
         of the bucket, container or disk.
         """
 
-    @abstractmethod
     def path_to(self, other: "Store") -> str:
         """The path with which `beside` makes a store of the other root. Raises InvalidInputError if there is none."""
+        path = self._path_to(other)
+        if path is None:
+            raise InvalidInputError(
+                f"{self.url} and {other.url} lie in different stores; a joint transaction writes to tables of one "
+                "bucket, container or disk"
+            )
+        return path
+
+    @abstractmethod
+    def _path_to(self, other: "Store") -> str | None:
+        """As `path_to`; None if there is none."""
 
     # --- the service ----------------------------------------------------------------------------------------------
 
@@ -382,13 +392,6 @@ def cut_short(url: str, found: int, asked: int) -> StoreError:
     return StoreError(
         f"{url} was read with {found} of {asked} bytes: the answer ended early, or somebody cut the object off; try "
         "again, and if that fails too, see `dbio check`"
-    )
-
-
-def lies_elsewhere(one: Store, other: Store) -> InvalidInputError:
-    return InvalidInputError(
-        f"{one.url} and {other.url} lie in different stores; a joint transaction writes to tables of one bucket, "
-        "container or disk"
     )
 
 

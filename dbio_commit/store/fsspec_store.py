@@ -11,7 +11,7 @@ from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFound
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.redaction import redact, secrets_in, secrets_of_clients
 from dbio_commit.base.texts import visible
-from dbio_commit.store.contract import BATCHES, Store, Tail, lies_elsewhere
+from dbio_commit.store.contract import BATCHES, Store, Tail
 from dbio_commit.store.location import Location
 from dbio_commit.store.many import CONCURRENCY
 from dbio_commit.store.principal import principal_of
@@ -49,12 +49,10 @@ class FsspecStore(Store):
     def beside(self, path: str) -> Store:
         return type(self)(self._location.beside(path), self.storage_options)
 
-    def path_to(self, other: Store) -> str:
+    def _path_to(self, other: Store) -> str | None:
         if isinstance(other, type(self)) and self._shares_service(other):
-            path = self._location.path_to(other._location)
-            if path is not None:
-                return path
-        raise lies_elsewhere(self, other)
+            return self._location.path_to(other._location)
+        return None
 
     # --- the client -----------------------------------------------------------------------------------------------
 

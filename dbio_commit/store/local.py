@@ -33,7 +33,7 @@ from dbio_commit.store.beneath import (
     sync_directory,
     sync_if_changed,
 )
-from dbio_commit.store.contract import Listing, Store, Unfinished, lies_elsewhere, too_large
+from dbio_commit.store.contract import Listing, Store, Unfinished, too_large
 from dbio_commit.store.disk_files import (
     READ,
     SyncedEarly,
@@ -88,12 +88,8 @@ class LocalStore(Store):
     def beside(self, path: str) -> Store:
         return LocalStore(self._real.beside(path), {})
 
-    def path_to(self, other: Store) -> str:
-        if isinstance(other, LocalStore) and self.shares_clock(other):
-            path = self._real.path_to(other._real)
-            if path is not None:
-                return path
-        raise lies_elsewhere(self, other)
+    def _path_to(self, other: Store) -> str | None:
+        return self._real.path_to(other._real) if isinstance(other, LocalStore) and self.shares_clock(other) else None
 
     @property
     def _real(self) -> Location:

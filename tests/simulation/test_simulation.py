@@ -1,6 +1,7 @@
 """Many seeds of the simulation: no invariant is violated, and everything that is rare happens often."""
 
 import os
+from collections.abc import Sequence
 
 import pytest
 
@@ -118,6 +119,13 @@ def test_no_part_is_deleted_that_a_checkpoint_names_or_a_slow_reader_needs(seeds
     assert {event: count for event in PARTS if (count := outcome.events[event]) < outcome.runs} == {}
 
 
+def require_often(events: Sequence[str], seeds: range, scenario: str) -> None:
+    """Runs the seeds. Each of the events happens once in ten of them at least."""
+    outcome = simulate_all(seeds, scenario)
+    assert outcome.runs == len(seeds)
+    assert {event: count for event in events if (count := outcome.events[event]) < outcome.runs // 10} == {}
+
+
 TOGETHER = (
     "_committed_ was gone when it was read",
     "a commit came during a read of several tables",
@@ -131,9 +139,7 @@ TOGETHER = (
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 1020), marks=pytest.mark.long)], ids=len)
 def test_several_tables_are_read_at_one_moment_beside_loaders_and_vacuums(seeds: range) -> None:
     """PROTOCOL.md 8.5."""
-    outcome = simulate_all(seeds, moments.SCENARIO)
-    assert outcome.runs == len(seeds)
-    assert {event: count for event in TOGETHER if (count := outcome.events[event]) < outcome.runs // 10} == {}
+    require_often(TOGETHER, seeds, moments.SCENARIO)
 
 
 JOINT = (
@@ -153,9 +159,7 @@ JOINT = (
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 320), marks=pytest.mark.long)], ids=len)
 def test_a_joint_transaction_is_in_all_of_its_tables_or_in_none(seeds: range) -> None:
     """PROTOCOL.md 15."""
-    outcome = simulate_all(seeds, joint.SCENARIO)
-    assert outcome.runs == len(seeds)
-    assert {event: count for event in JOINT if (count := outcome.events[event]) < outcome.runs // 10} == {}
+    require_often(JOINT, seeds, joint.SCENARIO)
 
 
 def test_an_erasure_beside_others_leaves_nothing_that_it_does_not_report() -> None:

@@ -41,9 +41,9 @@ def remains_of(
             f"{min(snapshot.app_versions)[:100]!r}: look whether an id names a person"
         )
     found += _of_texts(snapshot)
-    if joint := [it.tid for it in snapshot.history() if it.joint]:
+    if joint := [it.tid for it in snapshot.transactions if it.marker.dbio_commit and it.marker.dbio_commit.joint]:
         found.append(
-            f"{len(joint):,} commits were parts of joint transactions, the newest {joint[0]}: the table that is the "
+            f"{len(joint):,} commits were parts of joint transactions, the newest {joint[-1]}: the table that is the "
             "home of such a one has its marker for all tables, with minima and maxima, until a vacuum there purges it"
         )
     if finder.names_values(snapshot.layouts):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from dbio_commit.protocol.markers.bodies import VERSION, Body, Count, TableId, decode_body, written
-from dbio_commit.protocol.markers.joint import OtherTable, check_other
+from dbio_commit.protocol.markers.joint import HERE, OtherTable, check_other
 from dbio_commit.protocol.markers.provenance import Provenance
 
 
@@ -38,6 +38,11 @@ class StartMarker(Body, frozen=True, kw_only=True):
     """Of a joint transaction: the table in which it is decided."""
     job: str
     """The transaction's own id. Another transaction that drew the same tid has another."""
+
+    @property
+    def decided_in(self) -> OtherTable | None:
+        """The table that decides it, if that is another one."""
+        return None if self.home is None or self.home.path == HERE else self.home
 
 
 def decode_start(body: bytes, *, where: str) -> StartMarker | None:
