@@ -319,12 +319,13 @@ class TableRoot(Root):
         path = names.committed(tid)
         try:
             log = parse_log(self.store.stat_log(names.DESCRIPTOR).values())
-            refuse_other_table(self.store, log, origin)
-        except CommitConflictError:
-            if self._is_nowhere(path, log) and withdraw(self.store, path):
-                raise
-            self._in_doubt = True
-            raise self._gone(tid) from None
+            try:
+                refuse_other_table(self.store, log, origin)
+            except CommitConflictError:
+                if self._is_nowhere(path, log) and withdraw(self.store, path):
+                    raise
+                self._in_doubt = True
+                raise self._gone(tid) from None
         except StoreError as error:
             raise unknown(self.store, path, error) from error
 

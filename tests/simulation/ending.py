@@ -38,7 +38,7 @@ def settle(world: World, stage: Stage) -> None:
         raise Violation(f"vacuum left {sorted(left)}, and lost {sorted(lost)}")
     log = world.store.objects.keys() - data - {names.DESCRIPTOR}
     if isinstance(stage.model, Model):  # of a directory that was adopted, those below stay, and mean nothing
-        log = {path for path in log if "/" not in path}
+        log = {path for path in log if "/" not in path} - stage.model.strangers
     allowed = [Kind.CHECKPOINT]  # in the directory scope, of an adopter that died
     allowed += [Kind.TURN, Kind.PURGE] if isinstance(stage.model, Model) else []
     left_parts = {path for path in log if path.startswith(Kind.PART)}
@@ -54,8 +54,12 @@ def settle(world: World, stage: Stage) -> None:
     if markers or (has_own and len(log) > 5):
         raise Violation(f"vacuum left the markers {sorted(log)}")
     # Nobody publishes again what was published once by hand, and what that names is deleted.
-    if (isinstance(stage.model, Model) or data) and not replace(table.check(), publications=()).ok:
-        raise Violation("check finds something wrong")
+    if isinstance(stage.model, Model) or data:
+        found = replace(table.check(), publications=())
+        if isinstance(stage.model, Model) and {*found.strange} == stage.model.strangers:
+            found = replace(found, strange=())
+        if not found.ok:
+            raise Violation(f"check finds something wrong: {found}")
     if isinstance(stage.model, Model):
         stage.model.check_not_committed(stage.failed)
 

@@ -284,6 +284,7 @@ class TableModel(Model):
             self.world.happened("a table was dropped")
         elif self.dropped is None and self._is_of_another(path, body):
             self.world.happened("a marker came that belongs to a table that was dropped")
+            self.strangers.add(path)
             self._check_store(f"{path} was created, which belongs to another table")
         elif self.dropped is None:
             super().on_put(path, body)

@@ -147,6 +147,8 @@ class Model:
     """By who erases them: the rows."""
     erased: set[bytes] = field(default_factory=set)
     """The rows of which an erasure has said that nothing is left."""
+    strangers: set[str] = field(default_factory=set)
+    """Markers that came late, for a table that was here before: vacuum reports them, and leaves them alone."""
     _writers: dict[str, tuple[Actor, int, int]] = field(default_factory=dict)
     """Who wrote each checkpoint and publication last, how many failures they had had, and in which step."""
     _erased: set[str] = field(default_factory=set)

@@ -14,6 +14,7 @@ import pytest
 
 from dbio_commit.base.errors import CommitConflictError, CommitStateUnknownError, DbioError, StoreError
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -175,6 +176,22 @@ def test_a_commit_of_which_the_last_look_fails_is_of_unknown_state_and_can_be_as
 
 def fail_after(store: MemoryStore) -> None:
     store.before = fail_with(StoreError("503"), "stat_log", "_dbio_table", times=None)
+
+
+def test_a_commit_to_a_table_that_was_made_anew_is_of_unknown_state_if_the_next_look_fails() -> None:
+    store = MemoryStore()
+    table = Table.over(store)
+    transaction = table.begin()
+    stage(table, transaction)
+
+    def make_anew() -> None:
+        store.objects.clear()
+        write(Table.over(store), bodies=[b"another"])
+        store.before = fail_with(StoreError("503"), "stat", names.committed(transaction.tid), times=None)
+
+    store.before = once("put_if_absent", "_committed_*", make_anew)
+    with pytest.raises(CommitStateUnknownError, match="503"):
+        transaction.commit()
 
 
 def test_a_descriptor_that_is_away_for_a_moment_costs_no_commit() -> None:
