@@ -10,7 +10,6 @@ from dbio_commit.base import shown
 from dbio_commit.base.internal import internal
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.markers.joint import HERE
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.settings import Settings
 
@@ -150,7 +149,7 @@ class Commit:
     def joint(self) -> Sequence[str]:
         """The other tables of its joint transaction, by the paths of their roots from this one; else empty."""
         joint = self.marker.dbio_commit.joint if self.marker.dbio_commit else None
-        return [it.path for it in joint.tables if it.path != HERE] if joint else []
+        return joint.others if joint else []
 
     @property
     def added(self) -> Sequence[str]:

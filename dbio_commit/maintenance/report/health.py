@@ -112,6 +112,8 @@ class PendingWrite:
     size: int | None = None
     too_old: bool
     """Whether it is so old that it cannot commit any more."""
+    home: str | None = None
+    """The URL of the table that decides it, if that is another one. None also if that was not looked up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +188,9 @@ class TableHealth:
     """None if no transaction is known."""
     commits: int
     last_commit: LastCommit | None
+    joint_with: Sequence[str]
+    """The tables that joint transactions with this one wrote to, by the paths of their roots from this one."""
+    other_joint_with: int
     checkpoint: datetime | None
     """When the newest checkpoint was written; None if there is none."""
     commits_since_checkpoint: int
@@ -228,6 +233,7 @@ def look(
     last = max(committed, key=lambda commit: commit.modified, default=None)
     pending = _pending(snapshot, check, at)
     applications = list_applications(snapshot.transactions, remembered=snapshot.checkpoint.apps, now=at)
+    joint_with = sorted({path for it in committed for path in _joint_with(it)})
     applications.sort(key=lambda it: (it.committed is None, -it.committed.timestamp() if it.committed else 0, it.id))
     return TableHealth(
         url=_text(snapshot.url),
@@ -251,6 +257,8 @@ def look(
         activity=_activity([(it.modified, _operation(it)) for it in snapshot.transactions], at),
         commits=len(committed),
         last_commit=LastCommit(tid=_text(last.tid), at=last.modified, operation=_operation(last)) if last else None,
+        joint_with=[_text(it) for it in joint_with[:MOST]],
+        other_joint_with=max(0, len(joint_with) - MOST),
         checkpoint=_checkpointed(snapshot),
         commits_since_checkpoint=sum(not commit.marker.is_abort for commit in _news(snapshot)),
         publications=[str(it) for it in Format if it in published_forms(snapshot.settings)],
@@ -286,6 +294,11 @@ def _text(text: str, most: int = MOST_TEXT) -> str:
 def _operation(decided: Decided) -> str:
     marker = decided.marker
     return ABORTED if marker.is_abort else marker.dbio_commit.operation if marker.dbio_commit else "unknown"
+
+
+def _joint_with(decided: Decided) -> Sequence[str]:
+    info = decided.marker.dbio_commit
+    return info.joint.others if info and info.joint else []
 
 
 # --- live files ---------------------------------------------------------------------------------------------------
@@ -401,7 +414,14 @@ def _pending(snapshot: Snapshot, check: CheckReport | None, at: datetime) -> lis
     most = timedelta(seconds=MAX_LIFE_S)
     if check:
         return [
-            PendingWrite(tid=_text(it.tid), started=it.started, files=it.files, size=it.size, too_old=it.age > most)
+            PendingWrite(
+                tid=_text(it.tid),
+                started=it.started,
+                files=it.files,
+                size=it.size,
+                too_old=it.age > most,
+                home=_text(it.home) if it.home else None,
+            )
             for it in check.pending
         ]
     if snapshot.scope is Scope.DIRECTORY:

@@ -39,6 +39,11 @@ class Joint(Body, frozen=True, kw_only=True):
     parts: list[Part] | None = None
     """In the home: what the other tables commit. It is read by `read_parts` only."""
 
+    @property
+    def others(self) -> list[str]:
+        """The paths of the other tables."""
+        return [it.path for it in self.tables if it.path != HERE]
+
 
 def check_other(path: str, *, where: str) -> str:
     """The path of another table. Raises CorruptMarkerError for anything but ".." steps and plain names after them."""

@@ -1,13 +1,19 @@
 """The page about tables' health: its structure, that nothing in it leads elsewhere, and that names are text."""
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
+import dbio_commit as dbio
 from dbio_commit import Table
 from dbio_commit.cli.report import look_at
+from dbio_commit.commit.joint import JointCommit
+from dbio_commit.data.footers import inspect_files
 from dbio_commit.feed.streams import StreamLag
 from dbio_commit.maintenance.figures import age_text, size_text
 from dbio_commit.maintenance.report import charts
@@ -139,6 +145,26 @@ def test_a_page_of_several_tables_begins_with_what_they_add_up_to(busy: Subject)
     ):
         assert said in page.text
     assert "Failing" not in page_of(busy).text
+
+
+def test_a_page_names_the_tables_of_joint_transactions(clock: ManualClock) -> None:
+    lake: dict[str, MemoryStore] = {}
+    orders, customers = (
+        Table.over(MemoryStore(clock, url=f"s3://lake/{it}", lake=lake), clock, inspector=inspect_files)
+        for it in ("orders", "customers")
+    )
+    rows = pa.table({"id": [1]})
+    for table in (orders, customers):
+        table.write(rows)
+    with dbio.transaction() as tx:
+        tx.write(rows, orders)
+        tx.write(rows, customers)
+    with suppress(ZeroDivisionError), patch.object(JointCommit, "abort"), dbio.transaction() as tx:
+        tx.write(rows, orders)
+        tx.write(rows, customers)
+        raise ZeroDivisionError
+    assert "Joint transactions with this table also wrote to ../customers" in page_of(look_now(orders)).text
+    assert "decided in s3://lake/orders" in page_of(look_now(customers)).text
 
 
 def test_a_publication_that_is_behind_is_told_with_its_cause(table: Table) -> None:
