@@ -13,6 +13,7 @@ from msgspec import Raw, structs
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
+    AccessDeniedError,
     AppVersionError,
     CommitConflictError,
     CommitStateUnknownError,
@@ -151,11 +152,18 @@ class JointCommit:
             raise
         except BaseException as error:
             try:
-                self.abort()
+                is_aborted = self.abort()
             except TransactionStateError:
                 raise CommitStateUnknownError(
                     f"the joint transaction {self.tid} is committed, and this process failed: {error!r}. Its tables "
                     "get their markers from others. Look at `dbio show` before you write the same data again"
+                ) from error
+            if isinstance(error, AccessDeniedError) and not is_aborted and self.home is not None:
+                raise CommitStateUnknownError(
+                    f"the commit of the joint transaction {self.tid} to {self.home.url} was refused, and so was its "
+                    "abort; a request that is still under way may be applied: with valid credentials, run "
+                    f"`{command('dbio', 'abort', self.home.url, self.tid or '')}` before you write the same data "
+                    f"again. {error}"
                 ) from error
             raise
 
@@ -206,8 +214,10 @@ class JointCommit:
             failed[root.store.url] = error
         return root.result(draft.request.terms.tid, draft.marker)
 
-    def abort(self) -> None:
-        """Aborts all transactions: first in the home, which decides. Logs what fails: then others abort."""
+    def abort(self) -> bool:
+        """Aborts all transactions: first in the home, which decides. Logs what fails: then others abort. Returns
+        whether the home has aborted."""
+        is_aborted = True
         for it in sorted(self._members, key=lambda it: it.root.store is not self.home):
             try:
                 it.abort()
@@ -215,3 +225,5 @@ class JointCommit:
                 raise
             except DbioError as error:
                 _log.warning("%s: could not abort %s, vacuum will: %s", it.root.store.url, self.tid, error)
+                is_aborted = is_aborted and it.root.store is not self.home
+        return is_aborted

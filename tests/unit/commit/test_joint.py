@@ -393,6 +393,18 @@ def test_a_table_that_cannot_show_the_commit_yet_is_named() -> None:
     assert lake.rows() == [[0, 1], [0, 1]]
 
 
+def test_a_commit_that_is_refused_like_its_abort_is_of_unknown_state() -> None:
+    lake = Lake()
+    refuse = fail_with(dbio.AccessDeniedError("403"), "put_if_absent", "_committed_*", times=None)
+    lake.stores["s3://lake/orders"].before = refuse
+    with pytest.raises(CommitStateUnknownError, match=r"refused, and so was its abort.*dbio abort s3://lake/orders"):
+        write(lake)
+    lake.heal()
+    lake.stores["s3://lake/orders"].before = fail_with(dbio.AccessDeniedError("403"), "put_if_absent", "_committed_*")
+    with pytest.raises(dbio.AccessDeniedError):
+        write(lake)
+
+
 # --- what is left of a dead writer ----------------------------------------------------------------------------------
 
 
