@@ -386,8 +386,9 @@ def carry_out_everywhere(home: Store, tid: str) -> None:
         part, other = parts.get(table.id), home.beside(table.path)
         if part is None or table_id_at(other) != table.id or get_if_there(other, names.committed(tid)):
             continue
-        asked = find_home(other, tid)  # only the table that the other one names decides for it
-        if asked is not None and asked.id == own_id and asked.store.url == home.url:
+        # Only the table that the other one names decides for it. Its URL may have another spelling: links, letter case.
+        asked = find_home(other, tid)
+        if asked and asked.id == own_id and get_if_there(asked.store, names.committed(tid)) == body:
             _put_part(other, tid, part, table_id=table.id, where=where)
 
 

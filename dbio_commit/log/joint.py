@@ -50,7 +50,8 @@ class Home:
         The home keeps the markers of a transaction until it is committed in all its tables. So if both are gone, and
         the other table has no commit, it was aborted.
 
-        Raises CorruptMarkerError if the table is not there any more: then nobody knows the decision.
+        Raises CorruptMarkerError if the table is not there any more: then nobody knows the decision. Also if the
+        transaction is not decided there, but in a third table: an abort there would not hold in the others.
         """
         path = names.committed(self.tid)
         body = get_if_there(self.store, path)
@@ -58,6 +59,11 @@ class Home:
         if body is None and not is_started:
             body = get_if_there(self.store, path)  # decided between the two looks
         self._refuse_other()
+        if body is None and is_started and find_home(self.store, self.tid) is not None:
+            raise CorruptMarkerError(
+                f"{self.asker.url_of(names.started(self.tid))} names {self.store.url} as its home, and that table is "
+                f"not the home of {self.tid}, since its start marker names another one; {INSPECT}"
+            )
         if body is None:
             return None if is_started else ABORTED
         if decode_commit(body, where=self.url, scope=Scope.TABLE).is_abort:

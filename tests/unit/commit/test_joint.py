@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +25,12 @@ from dbio_commit import (
     TransactionStateError,
 )
 from dbio_commit.commit.decision import carry_out_everywhere
+from dbio_commit.commit.joint import JointCommit
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.maintenance.copy import copy_table
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import Killed, fail_with, heal
 from vacuum import vacuum_table
@@ -207,6 +210,19 @@ def test_a_function_is_called_again_after_a_conflict() -> None:
     assert len(commits) == 2
     assert len(called) == 2
     assert lake.rows() == [[0, 5], []]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_table_that_is_left_as_it_is_has_no_version_of_the_application(order: int) -> None:
+    lake = Lake()
+    tables = lake.tables[::order]
+    for expected in (1, 0):
+        with dbio.transaction(app=("job", 1)) as tx:
+            tx.write(rows(1), tables[0])
+            tx.write(rows(1), tables[1], "ignore")
+        assert len(tx.commits) == expected
+    assert [ids(it) for it in tables] == [[0, 1], [0]]
+    assert not lake.pending()
 
 
 def test_what_was_read_elsewhere_can_be_required() -> None:
@@ -606,6 +622,45 @@ def test_a_copy_of_a_whole_lake_decides_by_itself() -> None:
     assert ids(copied) == [0, 1]
 
 
+def test_a_home_that_is_reached_by_a_link_commits_to_its_other_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its vacuum would purge the decision otherwise, and the other table would abort."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    orders, customers = (Table(tmp_path / "real" / name) for name in NAMES[:2])
+    (tid,) = {it.tid for it in _die_when_decided(orders, customers, monkeypatch)}
+    carry_out_everywhere(Table(tmp_path / "link" / "orders").store, tid)
+    assert ids(customers) == [1]
+
+
+def _die_when_decided(home: Table, other: Table, monkeypatch: pytest.MonkeyPatch) -> list[Commit]:
+    """The commits of the home, whose writer has died before it put the marker of the other table."""
+    with monkeypatch.context() as patch:
+        patch.setattr(JointCommit, "_carry_out", _die)
+        with pytest.raises(Killed):
+            together(partial(_write_one, home), partial(_write_one, other))
+    return home.history()
+
+
+def _die(*arguments: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "line\nbreak"])
+@pytest.mark.parametrize("is_home", [True, False])
+def test_a_name_that_no_marker_of_another_table_can_hold_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, is_home: bool
+) -> None:
+    tables = [Table(tmp_path / name), Table(tmp_path / "plain")]
+    for table in tables:
+        table.write(rows(0))
+    with pytest.raises(InvalidInputError, match="cannot be written in one joint transaction"):
+        together(*(partial(_write_one, it) for it in (tables if is_home else tables[::-1])))
+    assert [ids(it) for it in tables] == [[0], [0]]
+    assert not any(it.snapshot().log.pending for it in tables)
+
+
 def test_waiters_give_a_joint_transaction_a_lease_for_each_of_its_tables() -> None:
     lake = Lake(3)
     death = Death(10**9, after=False)
@@ -670,10 +725,29 @@ def test_a_table_that_no_start_marker_names_as_its_home_decides_nothing() -> Non
     lake, tid = decided_at_home()
     evil = MemoryStore(lake.clock, url="s3://lake/evil", lake=lake.stores)
     for name in (names.DESCRIPTOR, names.started(tid), names.committed(tid)):
-        evil.objects[name] = lake.stores["s3://lake/orders"].objects[name]
+        body, time = lake.stores["s3://lake/orders"].objects[name]
+        evil.objects[name] = (body + b" ", time)
     carry_out_everywhere(evil, tid)
     assert lake.rows() == [[0, 1], [0]]
     carry_out_everywhere(lake.stores["s3://lake/orders"], tid)
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+
+def test_a_table_that_is_not_the_home_is_not_made_to_abort() -> None:
+    """A right to write to one table is none to tear a transaction of others apart."""
+    lake, tid = decided_at_home()
+    evil = MemoryStore(lake.clock, url="s3://lake/evil", lake=lake.stores)
+    customers = lake.stores["s3://lake/customers"]
+    evil.objects[names.DESCRIPTOR] = lake.stores["s3://lake/orders"].objects[names.DESCRIPTOR]
+    body, time = customers.objects[names.started(tid)]
+    own_id, home_id = (Table.over(it, lake.clock).snapshot().table_id for it in (customers, evil))
+    assert own_id
+    assert home_id
+    forged = body.replace(home_id.encode(), own_id.encode()).replace(b"../orders", b"../customers")
+    evil.objects[names.started(tid)] = (forged, time)
+    with pytest.raises(CorruptMarkerError):
+        Table.over(evil, lake.clock).abort(tid)
+    lake.vacuum()
     assert lake.rows() == [[0, 1], [0, 1]]
 
 
