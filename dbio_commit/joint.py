@@ -81,9 +81,10 @@ class JointTransaction:
         Options of the files: `FileKeywords`.
         """
         options: Any = {"replace_where": replace_where, **files}
-        write: Callable[[Table, Any], Commit] = lambda it, keywords: it.write(
-            frame, mode, partition_by, **options, **keywords
-        )
+
+        def write(it: Table, keywords: Any) -> Commit:
+            return it.write(frame, mode, partition_by, **options, **keywords)
+
         self._do(table, write, ignores=mode == "ignore")
 
     @takes_write_options

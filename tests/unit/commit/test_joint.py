@@ -591,6 +591,32 @@ def test_a_writer_whose_home_is_dropped_as_it_commits_does_not_report_that_nothi
     assert lake.rows() == [[7], [0, 1]]
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2], ids=["in the block", "in the first turn", "in the last turn"])
+def test_a_writer_whose_home_is_dropped_before_it_commits_leaves_nothing_pending(turns: int) -> None:
+    """Nobody else could end it: only this process knows that its home has decided nothing."""
+    lake = Lake()
+    orders, customers = lake.tables
+
+    taken = list[str]()
+
+    def drop(*arguments: object) -> None:
+        lake.heal()
+        orders.drop(everything=True)
+
+    def drop_in_turns(operation: str, path: str) -> None:
+        if (operation, path[:8]) == ("put_if_absent", "_serial_"):
+            taken.append(path)
+            if len(taken) == turns:
+                drop()
+
+    lake.watch(lambda operation, path: None, drop_in_turns)
+    with pytest.raises((CommitConflictError, TransactionAbortedError)):
+        together(partial(_write_one, orders), partial(_write_one, customers), *([] if turns else [drop]))
+    assert not customers.snapshot().log.pending
+    customers.update({"id": "id + 5"})
+    assert ids(customers) == [5]
+
+
 def test_a_home_that_is_gone_is_named_and_can_be_done_without() -> None:
     lake, tid = decided_at_home()
     orders, customers = lake.tables
