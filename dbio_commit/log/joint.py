@@ -101,9 +101,17 @@ def find_home(store: Store, tid: str) -> Home | None:
 
 
 def home_of(store: Store, begun: StartMarker | None) -> str | None:
-    """The URL of the table that decides a transaction with this start marker; None if this table does."""
+    """The URL of the table that decides a transaction with this start marker; None if this table does.
+
+    The path from here, if it leads out of the bucket, container or disk, as in a table that was moved by itself.
+    """
     home = begun.decided_in if begun else None
-    return store.beside(home.path).url if home else None
+    if home is None:
+        return None
+    try:
+        return store.beside(home.path).url
+    except CorruptMarkerError:
+        return home.path
 
 
 def table_id_at(store: Store) -> str | None:

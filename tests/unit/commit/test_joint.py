@@ -732,6 +732,21 @@ def test_a_home_that_lies_nowhere_beside_the_table_is_refused(path: str) -> None
     assert tid in customers.snapshot().log.pending
 
 
+def test_a_table_that_was_moved_by_itself_to_where_no_home_can_be_is_still_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, customers = (Table(tmp_path / name) for name in NAMES[:2])
+    (tid,) = {it.tid for it in _die_when_decided(orders, customers, monkeypatch)}
+    out = f"{'../' * 40}orders"
+    marker = tmp_path / "customers" / names.started(tid)
+    marker.chmod(0o644)
+    marker.write_bytes(marker.read_bytes().replace(b"../orders", out.encode()))
+    assert [it.home for it in customers.check().pending] == [out]
+    assert customers.show(tid).home == out
+    with pytest.raises(CorruptMarkerError, match="out of the container or disk"):
+        customers.abort(tid)
+
+
 def test_a_part_for_another_table_or_with_paths_outside_is_refused() -> None:
     for wrong in (b'"table_id":"0', b'"added":["../../x'):
         lake, tid = decided_at_home()
