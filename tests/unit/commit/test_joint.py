@@ -547,6 +547,24 @@ def test_the_home_keeps_its_markers_until_all_tables_have_the_commit() -> None:
     assert names.committed(tid) not in lake.stores[orders.url].objects
 
 
+def test_a_home_that_forgets_while_it_is_asked_has_done_what_it_decided() -> None:
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+
+    def forget(operation: str, path: str) -> None:
+        if (operation, path) == ("get", names.committed(tid)):
+            lake.heal()
+            for _ in range(4):
+                lake.clock.sleep(3 * 24 * 3600)
+                lake.vacuum([orders])
+            assert not any(names.is_joint(it.removeprefix("_committed_")) for it in lake.stores[orders.url].objects)
+
+    lake.stores[orders.url].before = forget
+    with pytest.raises(TransactionStateError, match="is committed"):
+        customers.abort(tid)
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+
 def test_a_dropped_table_needs_no_decision() -> None:
     lake, tid = decided_at_home()
     orders, customers = lake.tables
@@ -884,6 +902,26 @@ def test_a_copy_has_what_its_table_has() -> None:
         lake.clock.sleep(40 * 24 * 3600)
         vacuum_table(copied, VacuumOptions(checkpoint_after=0))
         assert ids(copied) == expected
+
+
+def test_a_copy_that_takes_the_place_of_the_home_is_not_taken_for_one_that_has_aborted() -> None:
+    """A copy has the history, and not the markers. The commit to the other table was in these."""
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+    copy, home = MemoryStore(lake.clock, url="s3://copies/orders"), lake.stores[orders.url]
+    copy_table(home, copy, lake.clock)
+    kept = dict(home.objects)
+    home.objects.clear()
+    home.objects.update(copy.objects)
+    for act in (lambda: customers.abort(tid), lake.cut):
+        with pytest.raises(CorruptMarkerError, match="as in a copy of the table"):
+            act()
+    lake.clock.sleep(8 * 24 * 3600)
+    lake.vacuum([customers])
+    assert customers.snapshot().log.pending == [tid]
+    home.objects.update(kept)
+    lake.vacuum([customers])
+    assert lake.rows() == [[0, 1], [0, 1]]
 
 
 def test_each_table_is_published_as_its_own_commits_are() -> None:
