@@ -365,7 +365,14 @@ def carry_out_everywhere(home: Store, tid: str) -> None:
     parts, own_id = read_parts(body, where=where), table_id_at(home)
     for table in info.joint.tables:
         part, other = parts.get(table.id), home.beside(table.path)
-        if part is None or table_id_at(other) != table.id or get_if_there(other, names.committed(tid)):
+        if part is None or get_if_there(other, names.committed(tid)):
+            continue
+        if table_id_at(other) != table.id:
+            if not home.shares_clock(other):  # when it was written, both were on one
+                raise StoreError(
+                    f"{home.url} and {other.url} lie on two mounts, so the table that {where} names there cannot be "
+                    "seen from here; do this where both are mounted together"
+                )
             continue
         # Only the table that the other one names decides for it. Its URL may have another spelling: links, letter case.
         asked = find_home(other, tid)

@@ -73,6 +73,11 @@ class JointCommit:
     _may_be_decided: bool = False
     """Whether the commit marker in the home may have been put."""
 
+    def check_place(self, store: Store) -> None:
+        """Raises InvalidInputError for a table that no path leads to from the home. Called before it is created."""
+        if self.home is not None:
+            self.home.path_to(store)
+
     def home_for(self, store: Store, clock: Clock, target: Target, *, moves: bool, claims: bool) -> OtherTable:
         """The home, as seen from a table in which a transaction begins.
 

@@ -20,6 +20,7 @@ from dbio_commit import (
     DbioError,
     InvalidInputError,
     Snapshot,
+    StoreError,
     Table,
     TransactionAbortedError,
     TransactionStateError,
@@ -31,6 +32,7 @@ from dbio_commit.maintenance.copy import copy_table
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.store import local
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import Killed, fail_with, heal
 from vacuum import vacuum_table
@@ -267,6 +269,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
     }.items():
         with pytest.raises(InvalidInputError, match=match):
             together(lambda tx: tx.write(rows(1), orders), step)
+    assert not other.store.list_log()
     with pytest.raises(TransactionStateError, match="within its block"):
         dbio.transaction().write(rows(1), orders)
     assert lake.rows() == [[0], [0]]
@@ -675,6 +678,23 @@ def test_a_home_that_is_reached_by_a_link_commits_to_its_other_tables(
     orders, customers = (Table(tmp_path / "real" / name) for name in NAMES[:2])
     (tid,) = {it.tid for it in _die_when_decided(orders, customers, monkeypatch)}
     carry_out_everywhere(Table(tmp_path / "link" / "orders").store, tid)
+    assert ids(customers) == [1]
+
+
+def test_a_table_that_is_not_mounted_beside_the_home_is_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that sees the home only. Its vacuum would purge the decision."""
+    orders, customers = (Table(tmp_path / name) for name in NAMES[:2])
+    (tid,) = {it.tid for it in _die_when_decided(orders, customers, monkeypatch)}
+    away = (tmp_path / "customers").rename(tmp_path / "away")
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "find_mount", lambda path: path)
+        with pytest.raises(StoreError, match="lie on two mounts"):
+            carry_out_everywhere(orders.store, tid)
+    carry_out_everywhere(orders.store, tid)  # on one mount, it is gone
+    away.rename(tmp_path / "customers")
+    carry_out_everywhere(orders.store, tid)
     assert ids(customers) == [1]
 
 
