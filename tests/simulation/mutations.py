@@ -1530,7 +1530,7 @@ def take_what_a_home_has_forgotten_for_undecided() -> Iterator[None]:
         yield
 
 
-@mutation("joint", "J1")
+@mutation("joint", "an undisturbed vacuum failed", "J1")
 def purge_a_home_that_others_need() -> Iterator[None]:
     """Vacuum purges the markers of a home whose other tables have no commit yet."""
     with patch.object(vacuum_table, "carry_out_everywhere", lambda store, tid: None):
