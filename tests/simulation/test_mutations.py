@@ -11,7 +11,6 @@ from .scenarios import SCENARIOS
 from .seeds import find
 from .test_exhaustive import MUTATED
 
-
 RARE = {"erase_beside_what_began_since", "publish_without_another_look"}
 """Mutations that thousands of seeds do not find: only an order of calls that the tests of erasures spell out does."""
 
