@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
-from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.best_effort import best_effort
+from dbio_commit.base.logs import best_effort, get_logger
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.log.listing import (
     Brief,

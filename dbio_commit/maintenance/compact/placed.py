@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbio_commit.data.conditions.pruning import column_types
-from dbio_commit.data.file_facts import facts_in
+from dbio_commit.data.counts import facts_in
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.compact.runs import PlacedFile, range_of
 from dbio_commit.protocol.commits import Decided

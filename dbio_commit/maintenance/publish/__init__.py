@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, DbioError, ObjectNotFoundError
-from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.best_effort import best_effort
+from dbio_commit.base.logs import best_effort, get_logger
 from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.data.footers import Inspector
