@@ -30,14 +30,23 @@ from dbio_commit.cli.changed import (
     published_json,
 )
 from dbio_commit.cli.check import check_json, print_check
-from dbio_commit.cli.diff import diff_json, print_diff
 from dbio_commit.cli.doctor import findings_json, look_around, print_findings
-from dbio_commit.cli.log import Choice, log_json, print_log, print_trace, refuse_both, trace_json
+from dbio_commit.cli.log import (
+    Choice,
+    changes_json,
+    lags_json,
+    log_json,
+    print_changes,
+    print_lags,
+    print_log,
+    print_trace,
+    refuse_both,
+    trace_json,
+)
 from dbio_commit.cli.output import one_line, print_json, print_result, progress, say, say_error, status
 from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
 from dbio_commit.cli.serve import pairs, run_server
-from dbio_commit.cli.snapshot import print_files, print_schema, schema_json, snapshot_json
-from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
+from dbio_commit.cli.snapshot import diff_json, print_diff, print_files, print_schema, schema_json, snapshot_json
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import erasure_json, print_erasure, print_vacuum, vacuum_json
 from dbio_commit.log.newest import newest_commits

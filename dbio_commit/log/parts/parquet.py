@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from dbio_commit.data import pages
 from dbio_commit.data.chunks import check_footer, decode_footer
 from dbio_commit.data.parquet_file import parquet_file
-from dbio_commit.log.parts.memory import release
 from dbio_commit.log.parts.rows import FACTS, KINDS, KeysOf, beside, check_rows, listed
 from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
 
@@ -511,3 +510,15 @@ class Pieces(io.RawIOBase):
             found.append(piece)
             self._at += len(piece)
         return b"".join(found)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def release() -> None:
+    """Returns freed memory to the operating system. Otherwise the process would keep it for a while.
+
+    The system's pool also returns the memory of large Python objects.
+    """
+    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
+        pool.release_unused()
