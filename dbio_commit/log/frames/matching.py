@@ -68,7 +68,7 @@ def match_files(request: Request, files: Sequence[DataFile], target: pa.Schema) 
     """The files in order. Raises InvalidInputError for a file that cannot be read, ObjectNotFoundError."""
     store = request.store
     room = _Room(0 if store.is_disk else _ENDS_BYTES)
-    variants = _variants(request.columns)
+    variants = {name for name, kind in column_types(request.columns).items() if kind == "variant"}
     matching = _Matching(target)
 
     def look(file: DataFile) -> MatchedFile:
@@ -113,10 +113,6 @@ class _Matching:
         answer = match(parquet, self._target, partition=partition)
         self._before = leaves, recorded, partition, answer
         return answer
-
-
-def _variants(columns: Mapping[str, object]) -> frozenset[str]:
-    return frozenset(name for name, kind in column_types(columns).items() if kind == "variant")
 
 
 # --- a file's columns beside a table's -------------------------------------------------------------------------------
