@@ -44,12 +44,9 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
-from dbio_commit.store.copying import COPIES, copy_object
+from dbio_commit.store.copying import COPIES, QUEUED, copy_object
 
 _DROP_IT = "remove the unfinished copy with `dbio drop`, and copy again"
-
-_AT_ONCE = 10_000
-"""How many files are queued for copying at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -170,8 +167,7 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
     then = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, then, target)
     refuse_before_first(then, as_of, why="a copy of that would have no rows; nothing was copied")
-    if look(target, clock).scope is not None or target.list_files():
-        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
+    _refuse_used(target, clock)
     settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}
     copied, doubtful = Copied(), 0
     intent = Intent(partition_by=then.partition_columns, must_be_empty=True, sets=settings)
@@ -280,8 +276,8 @@ def _copy_some(
 
     found: dict[str, int] = {}
     paths = sorted(recorded)
-    for start in range(0, len(paths), _AT_ONCE):
-        copies = source.in_parallel(copy, paths[start : start + _AT_ONCE], at_once=COPIES)
+    for start in range(0, len(paths), QUEUED):
+        copies = source.in_parallel(copy, paths[start : start + QUEUED], at_once=COPIES)
         found.update(filter(None, copies))
     target.make_durable(found)
     return found, whole
@@ -376,8 +372,7 @@ def _create(target: Store, path: str, body: bytes) -> None:
 
 def claim(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
     """Creates the tombstone at an empty place, and returns its body."""
-    if look(target, clock).scope is not None or target.list_files():
-        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
+    _refuse_used(target, clock)
     tombstone = _tombstone(clock, snapshot)
     if not create(target, names.DROPPED, tombstone):
         raise TableExistsError(f"another process copies to {target.url}, or drops a table there; copy to another path")
@@ -385,6 +380,11 @@ def claim(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
         target.delete_same(names.DROPPED, tombstone)
         raise TableExistsError(f"another process has begun to write to {target.url}; copy to another path")
     return tombstone
+
+
+def _refuse_used(target: Store, clock: Clock) -> None:
+    if look(target, clock).scope is not None or target.list_files():
+        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
 
 
 def _tombstone(clock: Clock, snapshot: Snapshot) -> bytes:
