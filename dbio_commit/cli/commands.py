@@ -14,6 +14,7 @@ import typer
 from dbio_commit import __version__
 from dbio_commit.base.clock import SYSTEM_CLOCK
 from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError
+from dbio_commit.base.figures import count_text
 from dbio_commit.base.packages import needs
 from dbio_commit.base.progress import silent
 from dbio_commit.base.texts import visible
@@ -54,7 +55,7 @@ from dbio_commit.maintenance.chosen import parse_values
 from dbio_commit.maintenance.compact.options import HELP as COMPACT_HELP
 from dbio_commit.maintenance.compact.options import TARGET_BYTES
 from dbio_commit.maintenance.doctor import Verdict
-from dbio_commit.maintenance.figures import count_text, parse_size, total_json, total_text
+from dbio_commit.maintenance.figures import parse_size, total_json, total_text
 from dbio_commit.maintenance.inspect import TransactionState
 from dbio_commit.maintenance.rebuild import Rebuilt, rebuild_checkpoint
 from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS, Control, VacuumOptions

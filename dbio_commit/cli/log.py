@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any, get_args
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.figures import age_text, number_text, size_text, time_text
 from dbio_commit.cli.output import Column, document, in_pipe, print_list, say
 from dbio_commit.feed.streams import CommitChanges, StreamLag
-from dbio_commit.maintenance.figures import age_text, number_text, size_text, time_text
 from dbio_commit.maintenance.trace import FileTrace
 from dbio_commit.protocol.as_of import parse_time
 from dbio_commit.protocol.commits import KINDS, Commit

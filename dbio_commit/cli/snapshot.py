@@ -5,19 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from dbio_commit.base.figures import count_text, number_text, size_text
 from dbio_commit.cli.output import Column, document, in_pipe, print_facts, print_lines, print_list, print_part, say
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.diff import Change, Difference, Total
-from dbio_commit.maintenance.figures import (
-    count_text,
-    files_text,
-    known_size,
-    number_text,
-    partition_text,
-    size_text,
-    total_json,
-    total_text,
-)
+from dbio_commit.maintenance.figures import files_text, known_size, partition_text, total_json, total_text
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.markers.schema import type_text
