@@ -21,7 +21,7 @@ from dbio_commit.maintenance.compact.report import Compacted, CompactReport, Lef
 from dbio_commit.maintenance.copy import CopyReport
 from dbio_commit.maintenance.drop import DropReport
 from dbio_commit.maintenance.figures import files_text
-from dbio_commit.maintenance.publish import Published
+from dbio_commit.maintenance.publish.places import Published
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, str]:

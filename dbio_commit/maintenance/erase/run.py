@@ -28,7 +28,8 @@ from dbio_commit.maintenance.erase.find import (
 )
 from dbio_commit.maintenance.erase.remains import remains_of
 from dbio_commit.maintenance.erase.report import EraseReport, Pending
-from dbio_commit.maintenance.publish import DIRECTORIES, find_formats, forget_published, publish_each, try_to_publish
+from dbio_commit.maintenance.publish import find_formats, forget_published, publish_each, try_to_publish
+from dbio_commit.maintenance.publish.places import DIRECTORIES
 from dbio_commit.maintenance.vacuum import table_plan as plan
 from dbio_commit.maintenance.vacuum.executor import Executor
 from dbio_commit.maintenance.vacuum.packed import Paths
