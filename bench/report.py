@@ -63,13 +63,20 @@ def growth(unit: str, rows: Iterable[tuple[str, str, float]], *, least: float) -
 
 
 def update(name: str, section: Section, *, order: Sequence[str], setting: str) -> None:
-    """Puts the case's section in its place in the file; those of other machines, versions or scales are dropped."""
+    """Puts the case's section in its place in the file; those of other versions or scales are dropped.
+
+    A section of another machine than the one in the file's head names its machine.
+    """
     old = PATH.read_text() if PATH.exists() else ""
-    sections = dict(re.findall(r"^## (\S+): (.*?)(?=^## |\Z)", old, re.M | re.S)) if setting in old else {}
-    sections[name] = _format(section)
+    machine, _, rest = setting.partition("\n")
+    sections: dict[str, str] = {}
+    if head := re.search(rf"^(- Machine: .*)\n{re.escape(rest)}$", old, re.M):
+        sections = dict(re.findall(r"^## (\S+): (.*?)(?=^## |\Z)", old, re.M | re.S))
+    first = head[1] if head else machine
+    sections[name] = _format(section, on=machine if machine != first else "")
     body = "\n\n".join(f"## {case}: {sections[case].rstrip()}" for case in order if case in sections)
     targets = "\n".join(re.findall(r"^- \*\*(?:NOT )?met\*\*: .*$", body, re.M))
-    PATH.write_text(f"# Benchmark results\n\n{_INTRODUCTION}\n\n{setting}\n\n{targets}\n\n{body}\n")
+    PATH.write_text(f"# Benchmark results\n\n{_INTRODUCTION}\n\n{first}\n{rest}\n\n{targets}\n\n{body}\n")
 
 
 _INTRODUCTION = """\
@@ -78,9 +85,9 @@ round, after one round that is not counted. Times are in seconds: the median of 
 A ratio compares two medians; below 1, the way is faster. Parquet is compressed by snappy everywhere."""
 
 
-def _format(section: Section) -> str:
+def _format(section: Section, *, on: str) -> str:
     measured = f"_Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, dbio_commit at {_commit()}, load average before: "
-    measured += f"{LOAD_BEFORE:.1f}._"
+    measured += f"{LOAD_BEFORE:.1f}{on.replace('- Machine:', ', on')}._"
     targets = "\n".join(map(str, section.targets))
     return "\n\n".join([section.title, measured, section.how, *section.tables, targets])
 
@@ -97,7 +104,7 @@ def _commit() -> str:
 
 
 def describe_setting(*, scale: float, rounds: int, java: str) -> str:
-    """What two runs must share for their numbers to stand side by side."""
+    """The machine, and in further lines what two runs must share for their numbers to stand side by side."""
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
     assert memory is not None

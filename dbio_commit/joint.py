@@ -81,7 +81,11 @@ class JointTransaction:
         Options of the files: `FileKeywords`.
         """
         options: Any = {"replace_where": replace_where, **files}
-        self._do(table, lambda it, keywords: it.write(frame, mode, partition_by, **options, **keywords))
+
+        def write(it: Table, keywords: Any) -> Commit:
+            return it.write(frame, mode, partition_by, **options, **keywords)
+
+        self._do(table, write, ignores=mode == "ignore")
 
     @takes_write_options
     def replace(self, frame: Any, table: Target, where: "Where", **files: Unpack[FileKeywords]) -> None:
@@ -141,7 +145,8 @@ class JointTransaction:
 
         self._do(table, require)
 
-    def _do(self, target: Target, operation: Callable[[Table, Any], Commit]) -> None:
+    def _do(self, target: Target, operation: Callable[[Table, Any], Commit], *, ignores: bool = False) -> None:
+        """Does an operation of one table. `ignores`: it is skipped if the table exists, whatever its versions are."""
         if self._joint is None or self._is_over:
             raise TransactionStateError(
                 "a joint transaction writes within its block only: with dbio.transaction() as tx: tx.write(…)"
@@ -153,7 +158,7 @@ class JointTransaction:
             commit = operation(table, {**self._options, "app": self._app})
         finally:
             JOINING.reset(token)
-        if commit.skipped and self._app is not None:
+        if commit.skipped and self._app is not None and not ignores:
             self._joint.skip(table.url)
         assert commit.skipped or joining.is_taken, "it was committed by itself"
 

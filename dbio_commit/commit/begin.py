@@ -158,6 +158,10 @@ def begin(
             f"{store.url} has no {names.DESCRIPTOR}: its markers do not record what was committed since; make it a "
             "table with `dbio adopt` first"
         )
+    joining = JOINING.get()
+    joint = joining.take(store.url) if joining else None
+    if joint is not None:
+        joint.check_place(store)
     if creates:
         target = replace(_create(store, clock, columns), looked=target.looked)
         if target.partition_columns != columns:  # another writer was faster, and the tasks may be planned already
@@ -196,8 +200,6 @@ def begin(
         skipped=skipped,
         unclaimed=None if claims else target.looked or clock.moment(),
     )
-    joining = JOINING.get()
-    joint = joining.take(store.url) if joining else None
     if joint is not None:
         terms = replace(terms, home=joint.home_for(store, clock, target, moves=moves, claims=claims))
     layout, given = None if moves else columns, joint.tid if joint else None

@@ -9,8 +9,7 @@ then the commit marker, both only after a checkpoint covers the transaction. So:
 - If the start marker is there, the commit marker alone decides.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import (
@@ -26,13 +25,11 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.joint import ABORTED, find_home, get_if_there, table_id_at
-from dbio_commit.log.listing import has_start, read_checkpoint, read_commit, read_descriptor, until_quiet
+from dbio_commit.log.listing import covered_commits, has_start, read_commit
 from dbio_commit.protocol import names
-from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import INSPECT, encode
 from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker, decode_commit, read_parts
 from dbio_commit.protocol.markers.joint import HERE
-from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -97,23 +94,7 @@ def _own(store: Store, path: str, found: CommitMarker, *, commit_id: str) -> Com
 
 def _covered_commit(store: Store, tid: str) -> CommitMarker | None:
     """The commit that a checkpoint records of the transaction, else None. It is final: then no marker counts."""
-    return _covered_commits(store, [tid]).get(tid)
-
-
-def _covered_commits(store: Store, tids: Collection[str]) -> dict[str, CommitMarker]:
-    """The commits of these transactions that the newest checkpoint records, by tid."""
-
-    def read() -> dict[str, CommitMarker]:
-        front = parse_log(store.list_log("_d", Kind.PURGE))
-        if front.descriptor is None:
-            return {}  # in the directory scope checkpoints do not count
-        log = replace(front, checkpoints=parse_log(store.list_log(Kind.CHECKPOINT)).checkpoints)
-        if not log.checkpoints and not log.purges:
-            return {}
-        checkpoint = read_checkpoint(store, log, table_id=read_descriptor(store, front).id)
-        return {commit.tid: commit.marker for commit in checkpoint.whole(tids) if not commit.marker.is_abort}
-
-    return until_quiet(store, read)
+    return covered_commits(store, [tid]).get(tid)
 
 
 def withdraw(store: Store, path: str) -> bool:
@@ -255,7 +236,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str], *, alone: bool =
     if not aborted:
         return outcomes
     try:
-        covered = _covered_commits(store, {*aborted})
+        covered = covered_commits(store, {*aborted})
     except DbioError as error:
         return outcomes | dict.fromkeys(aborted, error)
     for tid in aborted:
@@ -384,10 +365,18 @@ def carry_out_everywhere(home: Store, tid: str) -> None:
     parts, own_id = read_parts(body, where=where), table_id_at(home)
     for table in info.joint.tables:
         part, other = parts.get(table.id), home.beside(table.path)
-        if part is None or table_id_at(other) != table.id or get_if_there(other, names.committed(tid)):
+        if part is None or get_if_there(other, names.committed(tid)):
             continue
-        asked = find_home(other, tid)  # only the table that the other one names decides for it
-        if asked is not None and asked.id == own_id and asked.store.url == home.url:
+        if table_id_at(other) != table.id:
+            if not home.shares_clock(other):  # when it was written, both were on one
+                raise StoreError(
+                    f"{home.url} and {other.url} lie on two mounts, so the table that {where} names there cannot be "
+                    "seen from here; do this where both are mounted together"
+                )
+            continue
+        # Only the table that the other one names decides for it. Its URL may have another spelling: links, letter case.
+        asked = find_home(other, tid)
+        if asked and asked.id == own_id and get_if_there(asked.store, names.committed(tid)) == body:
             _put_part(other, tid, part, table_id=table.id, where=where)
 
 

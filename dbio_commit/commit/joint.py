@@ -17,12 +17,15 @@ from dbio_commit.base.errors import (
     AppVersionError,
     CommitConflictError,
     CommitStateUnknownError,
+    CorruptMarkerError,
     DbioError,
     InvalidInputError,
+    TransactionAbortedError,
     TransactionStateError,
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
+from dbio_commit.commit.decision import abort_many
 from dbio_commit.commit.request import CommitRequest
 from dbio_commit.commit.root import Target
 from dbio_commit.commit.table_root import Draft, TableRoot
@@ -67,6 +70,13 @@ class JointCommit:
     _members: list[Member] = field(default_factory=list)
     _skipped: list[str] = field(default_factory=list)
     """The tables to which the application has committed its version before."""
+    _may_be_decided: bool = False
+    """Whether the commit marker in the home may have been put."""
+
+    def check_place(self, store: Store) -> None:
+        """Raises InvalidInputError for a table that no path leads to from the home. Called before it is created."""
+        if self.home is not None:
+            self.home.path_to(store)
 
     def home_for(self, store: Store, clock: Clock, target: Target, *, moves: bool, claims: bool) -> OtherTable:
         """The home, as seen from a table in which a transaction begins.
@@ -129,7 +139,9 @@ class JointCommit:
             bodies = [it.root.encode(own) for it, own in others]
             parts = [Part(id=it.table_id, marker=Raw(body)) for (it, _), body in zip(others, bodies, strict=True)]
             joint = structs.replace(self._joint_from(home.root.store), parts=parts)
-            commits = [(home, home.root.decide(draft, encode_home(home.root.encode(draft), joint)))]
+            body = encode_home(home.root.encode(draft), joint)
+            self._may_be_decided = True
+            commits = [(home, home.root.decide(draft, body))]
         failed: dict[str, DbioError] = {}
         for (it, draft), part in zip(others, bodies, strict=True):
             commits.append((it, self._carry_out(it, draft, part, failed)))
@@ -151,6 +163,7 @@ class JointCommit:
         except CommitStateUnknownError:
             raise
         except BaseException as error:
+            self._may_be_decided &= not isinstance(error, TransactionAbortedError)
             try:
                 is_aborted = self.abort()
             except TransactionStateError:
@@ -224,6 +237,14 @@ class JointCommit:
             except TransactionStateError:
                 raise
             except DbioError as error:
-                _log.warning("%s: could not abort %s, vacuum will: %s", it.root.store.url, self.tid, error)
-                is_aborted = is_aborted and it.root.store is not self.home
+                if failure := self._abort_alone(it, error):
+                    _log.warning("%s: could not abort %s, vacuum will: %s", it.root.store.url, self.tid, failure)
+                    is_aborted = is_aborted and it.root.store is not self.home
         return is_aborted
+
+    def _abort_alone(self, member: Member, error: DbioError) -> DbioError | None:
+        """Aborts in a table whose home was dropped meanwhile, if only this process knows that nothing was decided.
+        Returns why it is not aborted. Vacuum deletes the files."""
+        if not isinstance(error, CorruptMarkerError) or self._may_be_decided or self.tid is None:
+            return error
+        return abort_many(member.root.store, member.root.clock, [self.tid], alone=True)[self.tid]

@@ -9,7 +9,7 @@ from itertools import chain
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.texts import command
-from dbio_commit.log.listing import has_start, read_checkpoint, read_markers
+from dbio_commit.log.listing import covered_commits, has_start, read_checkpoint, read_markers
 from dbio_commit.log.settled import Settled
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -48,9 +48,10 @@ class Home:
         """The commit marker for the other table; ABORTED; None if the transaction is undecided.
 
         The home keeps the markers of a transaction until it is committed in all its tables. So if both are gone, and
-        the other table has no commit, it was aborted.
+        the other table has no commit, it was aborted. Unless somebody else removed them: a checkpoint shows that.
 
-        Raises CorruptMarkerError if the table is not there any more: then nobody knows the decision.
+        Raises CorruptMarkerError if the table is not there any more: then nobody knows the decision. Also if the
+        transaction is not decided there, but in a third table: an abort there would not hold in the others.
         """
         path = names.committed(self.tid)
         body = get_if_there(self.store, path)
@@ -58,6 +59,13 @@ class Home:
         if body is None and not is_started:
             body = get_if_there(self.store, path)  # decided between the two looks
         self._refuse_other()
+        if body is None and is_started and find_home(self.store, self.tid) is not None:
+            raise CorruptMarkerError(
+                f"{self.asker.url_of(names.started(self.tid))} names {self.store.url} as its home, and that table is "
+                f"not the home of {self.tid}, since its start marker names another one; {INSPECT}"
+            )
+        if body is None and not is_started:
+            self._refuse_forgotten()
         if body is None:
             return None if is_started else ABORTED
         if decode_commit(body, where=self.url, scope=Scope.TABLE).is_abort:
@@ -68,6 +76,18 @@ class Home:
                 f"{self.url} commits nothing to {self.asker.url}, whose start marker names this home; {INSPECT}"
             )
         return part
+
+    def _refuse_forgotten(self) -> None:
+        is_decided = get_if_there(self.asker, names.committed(self.tid)) is not None
+        if is_decided or not has_start(self.asker, self.tid):
+            return  # the home has forgotten it since
+        if covered_commits(self.store, [self.tid]):
+            raise CorruptMarkerError(
+                f"{self.store.url} has committed {self.tid}, and {self.url}, which alone holds the commit to "
+                f"{self.asker.url}, is gone, as in a copy of the table. Bring it back. If it is gone for good, "
+                f"`{command('dbio', 'show', self.asker.url, self.tid)}` lists the files here: append copies of them, "
+                f"and `{command('dbio', 'abort', self.asker.url, self.tid, '--alone')}`"
+            )
 
     def _refuse_other(self) -> None:
         if table_id_at(self.store) != self.id:
@@ -95,9 +115,17 @@ def find_home(store: Store, tid: str) -> Home | None:
 
 
 def home_of(store: Store, begun: StartMarker | None) -> str | None:
-    """The URL of the table that decides a transaction with this start marker; None if this table does."""
+    """The URL of the table that decides a transaction with this start marker; None if this table does.
+
+    The path from here, if it leads out of the bucket, container or disk, as in a table that was moved by itself.
+    """
     home = begun.decided_in if begun else None
-    return store.beside(home.path).url if home else None
+    if home is None:
+        return None
+    try:
+        return store.beside(home.path).url
+    except CorruptMarkerError:
+        return home.path
 
 
 def table_id_at(store: Store) -> str | None:

@@ -163,6 +163,22 @@ def read_checkpoint(
     return found
 
 
+def covered_commits(store: Store, tids: Collection[str]) -> dict[str, CommitMarker]:
+    """The commits of these transactions that the newest checkpoint records, by tid."""
+
+    def read() -> dict[str, CommitMarker]:
+        front = parse_log(store.list_log("_d", names.Kind.PURGE))
+        if front.descriptor is None:
+            return {}  # in the directory scope checkpoints do not count
+        log = replace(front, checkpoints=parse_log(store.list_log(names.Kind.CHECKPOINT)).checkpoints)
+        if not log.checkpoints and not log.purges:
+            return {}
+        checkpoint = read_checkpoint(store, log, table_id=read_descriptor(store, front).id)
+        return {commit.tid: commit.marker for commit in checkpoint.whole(tids) if not commit.marker.is_abort}
+
+    return until_quiet(store, read)
+
+
 def read_last_erasure(store: Store, table_id: str | None) -> str:
     """The id of the table's last erasure; "" for none. One listing, as long as there is no new checkpoint."""
 

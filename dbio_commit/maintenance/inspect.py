@@ -9,7 +9,7 @@ from enum import StrEnum
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
 from dbio_commit.base.shown import Shown
-from dbio_commit.log.joint import find_home
+from dbio_commit.log.joint import home_of
 from dbio_commit.log.listing import read_descriptor, read_markers, read_start, until_quiet
 from dbio_commit.log.opening import open_log
 from dbio_commit.log.table_log import TableLog
@@ -21,6 +21,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.provenance import Provenance
+from dbio_commit.protocol.markers.start import StartMarker
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.store import Store
 
@@ -96,6 +97,9 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
         markers |= {"": it.marker for it in snapshot.whole([tid])}  # noqa: B035  (one, or too new)
     effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
     undecided = sorted(started.keys() - decided.keys())
+    infos = [it.dbio_commit for it in markers.values() if it.dbio_commit]
+    provenance = next((it.provenance for it in infos if it.provenance), None)
+    begun = None if provenance else _begun(store, started, table_id=table_id)
     when = max((entry.modified for entry in decided.values()), default=None)
     return TransactionReport(
         url=store.url,
@@ -105,9 +109,9 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
         decided=when,
         commit=Commit(tid=tid, timestamp=when, marker=merge_directories(markers)) if when else None,
         files=_added(store, effective) if effective else _written(store, tid),
-        provenance=_provenance(store, markers, started, table_id=table_id),
+        provenance=provenance or (begun.provenance if begun else None),
         undecided=undecided,
-        home=home.store.url if undecided and isinstance(root, TableLog) and (home := find_home(store, tid)) else None,
+        home=home_of(store, begun) if undecided else None,
     )
 
 
@@ -125,17 +129,11 @@ def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
     )
 
 
-def _provenance(
-    store: Store, markers: Mapping[str, CommitMarker], started: Mapping[str, Entry], *, table_id: str | None
-) -> Provenance | None:
-    """Who made the transaction: by a commit marker, or else by its start marker, if a table's can be read."""
-    for marker in markers.values():
-        if marker.dbio_commit and marker.dbio_commit.provenance:
-            return marker.dbio_commit.provenance
+def _begun(store: Store, started: Mapping[str, Entry], *, table_id: str | None) -> StartMarker | None:
+    """The start marker in a table, if it can be read."""
     if table_id is not None and "" in started and started[""].size:
         with suppress(CorruptMarkerError, ObjectNotFoundError, UnsupportedTableError):  # a start marker decides nothing
-            begun = read_start(store, started[""], table_id=table_id)
-            return begun.provenance if begun else None
+            return read_start(store, started[""], table_id=table_id)
     return None
 
 

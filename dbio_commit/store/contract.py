@@ -13,6 +13,7 @@ from typing import BinaryIO, ClassVar, NamedTuple
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
+from dbio_commit.protocol.markers.joint import is_other
 from dbio_commit.store.many import ManyCalls
 
 BATCHES = 8
@@ -345,6 +346,12 @@ class Store(ManyCalls, ABC):
             raise InvalidInputError(
                 f"{self.url} and {other.url} lie in different stores; a joint transaction writes to tables of one "
                 "bucket, container or disk"
+            )
+        if not is_other(path):  # nobody could read a marker that names it
+            raise InvalidInputError(
+                f"{self.url} and {other.url} cannot be written in one joint transaction: from the first to the second "
+                f"leads {path[:200]!r}, and there must be `..` and then names without backslashes, control characters "
+                "and bytes that are not UTF-8"
             )
         return path
 

@@ -80,8 +80,7 @@ from dbio_commit.store import Store
 from dbio_commit.table import Table
 
 from . import streams
-from .run import simulate
-from .world import Violation, World
+from .world import World
 
 Switch = Callable[[], AbstractContextManager[None]]
 
@@ -93,14 +92,12 @@ class Mutation:
     switch: Switch
     scenario: str
     breaks: tuple[str, ...]
-    first: int
-    """The seed to begin with: where it takes seconds to get there, the first that finds it."""
 
 
 MUTATIONS: list[Mutation] = []
 
 
-def mutation(scenario: str, *breaks: str, first: int = 0) -> Callable[[Callable[[], Iterator[None]]], Switch]:
+def mutation(scenario: str, *breaks: str) -> Callable[[Callable[[], Iterator[None]]], Switch]:
     def register(function: Callable[[], Iterator[None]]) -> Switch:
         switch = contextmanager(function)
         MUTATIONS.append(
@@ -110,23 +107,11 @@ def mutation(scenario: str, *breaks: str, first: int = 0) -> Callable[[Callable[
                 switch=switch,
                 scenario=scenario,
                 breaks=breaks,
-                first=first,
             )
         )
         return switch
 
     return register
-
-
-def find(mutation: Mutation, *, within: int = 400) -> tuple[int, Violation]:
-    """The first seed that finds it, and what it finds."""
-    with mutation.switch():
-        for seed in (*range(mutation.first, max(within, mutation.first + 1)), *range(mutation.first)):
-            try:
-                simulate(seed, scenario=mutation.scenario)
-            except Violation as violation:
-                return seed, violation
-    raise AssertionError(f"{mutation.name} was not found in {within} seeds of {mutation.scenario!r}")
 
 
 def _overwrite(store: Store, path: str, body: bytes) -> None:
@@ -161,7 +146,7 @@ def commit_with_a_plain_put() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I8", "I9", first=41)
+@mutation("late", "I8", "I9")
 def report_a_conflict_as_success() -> Iterator[None]:
     """A writer whose marker was there already believes that it is its own."""
 
@@ -226,7 +211,7 @@ def _every_transaction_is_young() -> AbstractContextManager[object]:
     return patch.object(TableRoot, "_is_young", lambda self, terms: True)
 
 
-@mutation("late", "I3", "I5", first=80)
+@mutation("late", "I3", "I5")
 def look_for_no_start_marker() -> Iterator[None]:
     """A transaction is as old as its monotonic clock says, which stands still while its machine is paused."""
     with _every_transaction_is_young():
@@ -280,7 +265,7 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
         yield
 
 
-@mutation("mixed", "I9", first=84)
+@mutation("mixed", "I9")
 def replace_the_whole_table() -> Iterator[None]:
     """A partition replacement removes all that is live."""
     with _removed("overwrite_partitions", lambda removed, live: live):
@@ -391,7 +376,7 @@ def give_each_holder_the_same_time() -> Iterator[None]:
         yield
 
 
-@mutation("turns", "I7", "I8", first=128)
+@mutation("turns", "I7", "I8")
 def end_a_lease_without_an_abort() -> Iterator[None]:
     """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
     with patch.object(turns, "_end_lease", lambda store, clock, holder, lease_s: None):
@@ -417,7 +402,7 @@ def _decided(root: TableRoot, terms: Terms) -> CommitMarker:
     return found
 
 
-@mutation("purges", "I7", "I8", first=32)
+@mutation("purges", "I7", "I8")
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
@@ -453,7 +438,7 @@ def change_settings_as_of_the_beginning() -> Iterator[None]:
         yield
 
 
-@mutation("settings", "I7", first=33)
+@mutation("settings", "I7")
 def believe_whoever_told_settings_last() -> Iterator[None]:
     """The settings are those of the last commit, not those of the highest turn."""
 
@@ -487,7 +472,7 @@ def _committed(store: Store) -> Mapping[str, Entry]:
     return parse_log(store.list_log(names.Kind.COMMITTED)).committed
 
 
-@mutation("busy", "R2", "R3", first=10)
+@mutation("busy", "R2", "R3")
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
     with patch.object(settled, "_list_commits", lambda store, clock, first, second: (first, _ALL_SEEN)):
@@ -504,7 +489,7 @@ def believe_what_is_remembered_of_a_marker() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I6", first=94)
+@mutation("busy", "R2", "R3", "I6")
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
@@ -515,7 +500,7 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I7", first=24)
+@mutation("busy", "R2", "R3", "I7")
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
@@ -551,7 +536,7 @@ def read_one_table_after_the_other() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", first=19)
+@mutation("moments", "R2", "R1", "R3")
 def look_again_before_all_tables_were_listed() -> Iterator[None]:
     """The second listing of a table begins before the first one of another table has ended."""
     look = together._look
@@ -559,7 +544,7 @@ def look_again_before_all_tables_were_listed() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", first=1)
+@mutation("moments", "R2", "R1", "R3")
 def read_several_tables_by_their_newest_checkpoints() -> Iterator[None]:
     """A later checkpoint than that of the first listing counts, with all that it covers."""
 
@@ -571,7 +556,7 @@ def read_several_tables_by_their_newest_checkpoints() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", first=6)
+@mutation("moments", "R2", "R1", "R3")
 def end_each_table_with_its_own_newest_commit() -> Iterator[None]:
     """The newest marker of a table decides what counts there, and not that of all tables."""
 
@@ -585,7 +570,7 @@ def end_each_table_with_its_own_newest_commit() -> Iterator[None]:
 _COUNTED = together._counted
 
 
-@mutation("moments", "R2", "R1", "R3", first=8)
+@mutation("moments", "R2", "R1", "R3")
 def look_a_third_time_only_where_something_came() -> Iterator[None]:
     """A table whose second listing shows nothing new counts as its first one shows it."""
 
@@ -597,14 +582,14 @@ def look_a_third_time_only_where_something_came() -> Iterator[None]:
         yield
 
 
-@mutation("moments", "R3", first=62)
+@mutation("moments", "R3")
 def look_a_third_time_at_once() -> Iterator[None]:
     """The third listings come without a pause, when objects of the time of those before are still to appear."""
     with patch.object(together, "pause_s", lambda store, listed: 0.0):
         yield
 
 
-@mutation("moments", "R2", "R1", "R3", "I6", first=25)
+@mutation("moments", "R2", "R1", "R3", "I6")
 def trust_listings_for_hours() -> Iterator[None]:
     """A reader that slept between its listings does not look whether markers have come and were purged meanwhile."""
     with patch.object(together, "SURE_S", 7 * 86_400.0):
@@ -626,14 +611,14 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R3", "I7", first=385)
+@mutation("busy", "R3", "I7")
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
     with patch.object(settled, "with_earlier_turns", lambda log, checkpoint, read: log):
         yield
 
 
-@mutation("readers", "I6", "I7", "I9", first=5000)
+@mutation("readers", "I6", "I7", "I9")
 def pass_over_a_purged_marker() -> Iterator[None]:
     """A commit marker that is gone when it is read counts as one that says nothing."""
 
@@ -924,7 +909,7 @@ def delete_without_an_abort() -> Iterator[None]:
         yield
 
 
-@mutation("young", "I4", "I5", first=73)
+@mutation("young", "I4", "I5")
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
     abort, read = TableVacuum._abort, opening.read_snapshot
@@ -1026,7 +1011,7 @@ def purge_markers_before_data() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I6", "I8", "I9", "DBIO", "vacuum left", first=12)
+@mutation("vacuums", "I6", "I8", "I9", "DBIO", "vacuum left")
 def purge_what_no_checkpoint_covers() -> Iterator[None]:
     """Every commit marker is purged once there is a checkpoint."""
 
@@ -1089,14 +1074,14 @@ def purge_by_the_only_checkpoint() -> Iterator[None]:
         yield
 
 
-@mutation("history", "I8", first=93)
+@mutation("history", "I8")
 def forget_versions_of_applications() -> Iterator[None]:
     """A checkpoint does not remember the versions of forgotten commits."""
     with patch.object(checkpoints, "Checkpoint", lambda **fields: Checkpoint(**{**fields, "apps": {}})):
         yield
 
 
-@mutation("settings", "I7", first=78)
+@mutation("settings", "I7")
 def forget_settings() -> Iterator[None]:
     """A checkpoint does not remember the settings that forgotten commits told."""
 
@@ -1117,7 +1102,7 @@ def take_each_merge_for_the_whole() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", "I9", first=2)
+@mutation("checkpoints", "I4: a snapshot", "I9")
 def lose_a_transaction_in_a_merge() -> Iterator[None]:
     """A merge of commits loses the last one."""
     right = rows.latest_commits
@@ -1130,7 +1115,7 @@ def lose_a_transaction_in_a_merge() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", first=7)
+@mutation("checkpoints", "I4: a snapshot")
 def delete_dropped_parts_at_once() -> Iterator[None]:
     """A part goes as soon as the newest checkpoint says that it is dropped."""
 
@@ -1143,7 +1128,7 @@ def delete_dropped_parts_at_once() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _checkpoint_", first=6)
+@mutation("checkpoints", "I4: _checkpoint_")
 def delete_parts_of_a_checkpoint_at_work() -> Iterator[None]:
     """Parts with a number above the newest checkpoint go by their age, and nobody takes the number first."""
 
@@ -1171,7 +1156,7 @@ def name_parts_of_a_lost_checkpoint() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: a snapshot", first=9)
+@mutation("checkpoints", "I4: a snapshot")
 def forget_dropped_parts() -> Iterator[None]:
     """A checkpoint says only of the parts that it drops itself that they are dropped."""
     with patch.object(parts, "_still_there", lambda before, log: []):
@@ -1189,7 +1174,7 @@ def withdraw_all_parts_of_a_number() -> Iterator[None]:
         yield
 
 
-@mutation("checkpoints", "I4: _part_", first=5)
+@mutation("checkpoints", "I4: _part_")
 def take_an_own_checkpoint_for_anothers() -> Iterator[None]:
     """A writer whose answer was lost does not look whose checkpoint is there, and deletes its parts."""
 
@@ -1218,14 +1203,14 @@ def merge_without_a_look_at_what_came() -> Iterator[None]:
         yield
 
 
-@mutation("merges", "I7", first=12)
+@mutation("merges", "I7")
 def take_other_merges_for_appends() -> Iterator[None]:
     """Whatever others commit beside a merge stands as if it had come after."""
     with patch.object(isolation, "only_appends", lambda commit: True):
         yield
 
 
-@mutation("merges", "I7", first=28)
+@mutation("merges", "I7")
 def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
     """A merge does not ask whose rows a compaction has brought elsewhere."""
     with patch.object(isolation, "_writer_of", lambda path: None):
@@ -1243,7 +1228,7 @@ def change_the_layout_without_a_word() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "I10", first=15)
+@mutation("layouts", "I10")
 def change_the_layout_at_once() -> Iterator[None]:
     """It does not wait for those to show who looked at the table before its turn."""
     with patch.object(turns, "SETTLE_S", 0.0):
@@ -1264,7 +1249,7 @@ def believe_what_was_seen_of_the_layout_for_ever() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "I7", "I9", "I10", first=326)
+@mutation("layouts", "I7", "I9", "I10")
 def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
     """Who remembers that there was no turn looks for the first one only, though it may be purged."""
     gone_on = metadata._go_on
@@ -1278,7 +1263,7 @@ def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "vacuum left", first=9)
+@mutation("layouts", "vacuum left")
 def know_the_present_layout_alone() -> Iterator[None]:
     """Vacuum takes what was left in partitions of before for what no transaction wrote."""
     known = FileStates.of
@@ -1295,14 +1280,14 @@ def know_the_present_layout_alone() -> Iterator[None]:
 # --- columns ------------------------------------------------------------------------------------------------------
 
 
-@mutation("columns", "6.4", first=13)
+@mutation("columns", "6.4")
 def commit_files_of_columns_that_are_gone() -> Iterator[None]:
     """A commit under a turn does not compare the columns of its files with those of the table."""
     with patch.object(state_after, "_refuse_misfit", lambda request, after, *, where: None):
         yield
 
 
-@mutation("columns", "6.4", first=182)
+@mutation("columns", "6.4")
 def append_without_a_look_before_the_marker() -> Iterator[None]:
     """A blind append does not look at the turns after its start marker."""
 
@@ -1313,14 +1298,14 @@ def append_without_a_look_before_the_marker() -> Iterator[None]:
         yield
 
 
-@mutation("columns", "6.4", first=12)
+@mutation("columns", "6.4")
 def abort_no_append_when_columns_change() -> Iterator[None]:
     """An overwrite that gives the table other columns leaves appends alone that looked before its turn."""
     with patch.object(table, "end_blind", lambda store, clock, tid, table: False):
         yield
 
 
-@mutation("columns", "6.4", "I3", first=3)
+@mutation("columns", "6.4", "I3")
 def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
     """No append waits for an overwrite that gives the table other columns."""
     with patch.object(table, "has_new_columns", lambda request: False):
@@ -1330,7 +1315,7 @@ def change_columns_in_a_turn_that_does_not_say_so() -> Iterator[None]:
 # --- restores -----------------------------------------------------------------------------------------------------
 
 
-@mutation("restores", "I7", first=48)
+@mutation("restores", "I7")
 def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
     """A restore does not ask for a table without commits since it looked."""
 
@@ -1341,7 +1326,7 @@ def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
         yield
 
 
-@mutation("restores", "I7", first=102)
+@mutation("restores", "I7")
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
@@ -1353,7 +1338,7 @@ def restore_by_a_later_look() -> Iterator[None]:
         yield
 
 
-@mutation("restores", "I9", first=2006)
+@mutation("restores", "I9")
 def take_a_file_that_is_gone_for_an_empty_one() -> Iterator[None]:
     """What vacuum deletes before it is copied comes back without its rows."""
     copied = staged_copies._copy_file
@@ -1421,7 +1406,7 @@ def believe_a_torn_listing() -> Iterator[None]:
         yield
 
 
-@mutation("directories", "I9", first=51)
+@mutation("directories", "I9")
 def purge_markers_that_hide_files() -> Iterator[None]:
     """In the directory scope, markers go whether or not the files are left that they hide."""
     with patch.object(directory_plan, "_may_go", lambda *arguments: True):
@@ -1431,14 +1416,14 @@ def purge_markers_that_hide_files() -> Iterator[None]:
 # --- erasures -----------------------------------------------------------------------------------------------------
 
 
-@mutation("erasures", "an erasure left", first=2)
+@mutation("erasures", "an erasure left")
 def erase_nothing_that_was_removed_before() -> Iterator[None]:
     """An erasure looks for the rows only in what it removes itself, and in what its snapshot shows as live."""
     with patch.object(erasing, "removed_files", lambda commits, live: []):
         yield
 
 
-@mutation("erasures", "an erasure left", first=2)
+@mutation("erasures", "an erasure left")
 def keep_the_paths_of_erased_files() -> Iterator[None]:
     """The checkpoints of an erasure forget nothing."""
 
@@ -1449,7 +1434,7 @@ def keep_the_paths_of_erased_files() -> Iterator[None]:
         yield
 
 
-@mutation("erasures", "an erasure left", "erased rows came back", first=102)
+@mutation("erasures", "an erasure left", "erased rows came back")
 def erase_beside_what_began_since() -> Iterator[None]:
     """An erasure reports only what had begun when it looked for files, and nobody asks for it before a restore."""
     run = erasing._Erasure._delete_files
@@ -1473,28 +1458,28 @@ def erase_beside_what_began_since() -> Iterator[None]:
         yield
 
 
-@mutation("latecomers", "erased paths came back", first=84)
+@mutation("latecomers", "erased paths came back")
 def keep_a_checkpoint_that_came_late() -> Iterator[None]:
     """A checkpoint stays whose number an erasure had purged."""
     with patch.object(checkpoints, "_withdrawn_as_late", lambda store, written: False):
         yield
 
 
-@mutation("latecomers", "an erasure left", "erased paths came back", first=179)
+@mutation("latecomers", "an erasure left", "erased paths came back")
 def publish_without_another_look() -> Iterator[None]:
     """A publisher that has stood still goes on as if it had not."""
     with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):
         yield
 
 
-@mutation("latecomers", "erased rows came back", first=5)
+@mutation("latecomers", "erased rows came back")
 def copy_whatever_was_erased() -> Iterator[None]:
     """A copy does not ask whether rows were erased meanwhile."""
     with patch.object(copies, "refuse_erased", lambda *arguments, **how: None):
         yield
 
 
-@mutation("latecomers", "an erasure left", "erased rows came back", first=5)
+@mutation("latecomers", "an erasure left", "erased rows came back")
 def trust_what_others_commit_meanwhile() -> Iterator[None]:
     """An erasure does not ask what others committed while it deleted."""
     with patch.object(erasing._Erasure, "look_for_late_rows", lambda self, known: None):
@@ -1545,14 +1530,14 @@ def take_what_a_home_has_forgotten_for_undecided() -> Iterator[None]:
         yield
 
 
-@mutation("joint", "J1", first=61)
+@mutation("joint", "an undisturbed vacuum failed", "J1")
 def purge_a_home_that_others_need() -> Iterator[None]:
     """Vacuum purges the markers of a home whose other tables have no commit yet."""
     with patch.object(vacuum_table, "carry_out_everywhere", lambda store, tid: None):
         yield
 
 
-@mutation("joint", "J1", first=14)
+@mutation("joint", "J1")
 def drop_a_home_that_others_need() -> Iterator[None]:
     """A drop of a home leaves its decisions to nobody."""
     with patch.object(drop, "carry_out_everywhere", lambda store, tid: None):
@@ -1583,7 +1568,7 @@ def cut_through_joint_transactions() -> Iterator[None]:
         yield
 
 
-@mutation("joint", "I9", first=540)
+@mutation("joint", "I9")
 def look_for_parts_of_what_was_aborted() -> Iterator[None]:
     """A read of several tables waits for the commit of what was aborted in one of them."""
     with patch.object(joint_log, "_has_commit", lambda state, tid: True):

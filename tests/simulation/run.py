@@ -21,7 +21,8 @@ from dbio_commit.base.errors import DbioError
 from dbio_commit.commit import begin, parts
 from dbio_commit.commit.probe import _PROBED
 from dbio_commit.commit.table_root import TableRoot
-from dbio_commit.log import listing
+from dbio_commit.log import listing, seen
+from dbio_commit.log.object_cache import CACHE
 from dbio_commit.maintenance.erase import run as erase
 from dbio_commit.maintenance.vacuum import plan
 from dbio_commit.protocol import names
@@ -148,7 +149,12 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
 
 @contextmanager
 def _replayable(world: World, seed: int, scenario: str | None) -> Iterator[None]:
-    """Whatever is raised becomes a Violation that says how to see it again."""
+    """Whatever is raised becomes a Violation that says how to see it again.
+
+    The process remembers nothing of an earlier run, which may have had the same seed, and so the same tables.
+    """
+    CACHE.forget()
+    seen._begin_anew()
     _PROBED.add(world.store.identity)
     try:
         yield

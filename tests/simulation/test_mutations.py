@@ -5,18 +5,15 @@ from functools import cache
 
 import pytest
 
-from .mutations import MUTATIONS, Mutation, find
+from .mutations import MUTATIONS, Mutation
 from .run import ALONE, simulate
 from .scenarios import SCENARIOS
+from .seeds import find
 from .test_exhaustive import MUTATED
 
-RARE = {
-    "purge_markers_that_hide_files",
-    "take_a_file_that_is_gone_for_an_empty_one",
-    "erase_beside_what_began_since",
-    "publish_without_another_look",
-}
-"""Mutations that only many seeds, or long ones, find."""
+
+RARE = {"erase_beside_what_began_since", "publish_without_another_look"}
+"""Mutations that thousands of seeds do not find: only an order of calls that the tests of erasures spell out does."""
 
 
 def _param(mutation: Mutation) -> object:
@@ -28,8 +25,7 @@ def _param(mutation: Mutation) -> object:
 @pytest.mark.slow("the simulation can fail: each way to get the protocol wrong, by seeds and in small cases")
 @pytest.mark.parametrize("mutation", [_param(mutation) for mutation in MUTATIONS])
 def test_a_mutation_of_the_protocol_is_found(mutation: Mutation) -> None:
-    seed, violation = find(mutation)
-    assert str(violation).startswith(mutation.breaks)
+    seed, _ = find(mutation)
     _passes(mutation.scenario, seed)
 
 
@@ -51,5 +47,5 @@ def test_the_right_code_passes_each_seed_that_mutations_are_tried_with(scenario:
 @pytest.mark.parametrize("name", ["take_each_merge_for_the_whole", "lose_a_transaction_in_a_merge"])
 def test_a_merge_that_loses_rows_is_also_found_by_the_scenario_parts(name: str) -> None:
     mutation = next(it for it in MUTATIONS if it.name == name)
-    _, violation = find(replace(mutation, scenario="parts", first=0), within=5)
-    assert str(violation).startswith(("I6", "I9", "R1", "an error", "vacuum left"))
+    breaks = ("I6", "I9", "R1", "an error", "vacuum left")
+    find(replace(mutation, name="", scenario="parts", breaks=breaks), within=5)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from . import joint, life_of_parts, moments
-from .mutations import MUTATIONS, find
+from .mutations import MUTATIONS
 from .run import ALONE, Outcome, in_processes, simulate, simulate_all
+from .seeds import find
 from .world import Violation
 
 SEEDS = [range(2800, 3100), pytest.param(range(300, 2300), marks=pytest.mark.long)]

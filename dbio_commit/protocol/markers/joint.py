@@ -45,9 +45,14 @@ class Joint(Body, frozen=True, kw_only=True):
         return [it.path for it in self.tables if it.path != HERE]
 
 
+def is_other(path: str) -> bool:
+    """Whether this is the path of another table: ".." steps, and plain names after them."""
+    return len(path) <= _MAX_PATH and _PATH.fullmatch(path) is not None
+
+
 def check_other(path: str, *, where: str) -> str:
-    """The path of another table. Raises CorruptMarkerError for anything but ".." steps and plain names after them."""
-    if len(path) <= _MAX_PATH and _PATH.fullmatch(path):
+    """The path of another table. Raises CorruptMarkerError for anything else."""
+    if is_other(path):
         return path
     raise CorruptMarkerError(f"{where} names the table {path[:200]!r}, which is no path beside this one; {INSPECT}")
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,15 +20,19 @@ from dbio_commit import (
     DbioError,
     InvalidInputError,
     Snapshot,
+    StoreError,
     Table,
     TransactionAbortedError,
     TransactionStateError,
 )
 from dbio_commit.commit.decision import carry_out_everywhere
+from dbio_commit.commit.joint import JointCommit
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.maintenance.copy import copy_table
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.store import local
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import Killed, fail_with, heal
 from vacuum import vacuum_table
@@ -209,6 +214,19 @@ def test_a_function_is_called_again_after_a_conflict() -> None:
     assert lake.rows() == [[0, 5], []]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_table_that_is_left_as_it_is_has_no_version_of_the_application(order: int) -> None:
+    lake = Lake()
+    tables = lake.tables[::order]
+    for expected in (1, 0):
+        with dbio.transaction(app=("job", 1)) as tx:
+            tx.write(rows(1), tables[0])
+            tx.write(rows(1), tables[1], "ignore")
+        assert len(tx.commits) == expected
+    assert [ids(it) for it in tables] == [[0, 1], [0]]
+    assert not lake.pending()
+
+
 def test_what_was_read_elsewhere_can_be_required() -> None:
     lake = Lake(3)
     orders, customers, rates = lake.tables
@@ -251,6 +269,7 @@ def test_what_cannot_be_joined_is_refused() -> None:
     }.items():
         with pytest.raises(InvalidInputError, match=match):
             together(lambda tx: tx.write(rows(1), orders), step)
+    assert not other.store.list_log()
     with pytest.raises(TransactionStateError, match="within its block"):
         dbio.transaction().write(rows(1), orders)
     assert lake.rows() == [[0], [0]]
@@ -531,6 +550,24 @@ def test_the_home_keeps_its_markers_until_all_tables_have_the_commit() -> None:
     assert names.committed(tid) not in lake.stores[orders.url].objects
 
 
+def test_a_home_that_forgets_while_it_is_asked_has_done_what_it_decided() -> None:
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+
+    def forget(operation: str, path: str) -> None:
+        if (operation, path) == ("get", names.committed(tid)):
+            lake.heal()
+            for _ in range(4):
+                lake.clock.sleep(3 * 24 * 3600)
+                lake.vacuum([orders])
+            assert not any(names.is_joint(it.removeprefix("_committed_")) for it in lake.stores[orders.url].objects)
+
+    lake.stores[orders.url].before = forget
+    with pytest.raises(TransactionStateError, match="is committed"):
+        customers.abort(tid)
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+
 def test_a_dropped_table_needs_no_decision() -> None:
     lake, tid = decided_at_home()
     orders, customers = lake.tables
@@ -575,6 +612,32 @@ def test_a_writer_whose_home_is_dropped_as_it_commits_does_not_report_that_nothi
     assert lake.rows() == [[7], [0, 1]]
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2], ids=["in the block", "in the first turn", "in the last turn"])
+def test_a_writer_whose_home_is_dropped_before_it_commits_leaves_nothing_pending(turns: int) -> None:
+    """Nobody else could end it: only this process knows that its home has decided nothing."""
+    lake = Lake()
+    orders, customers = lake.tables
+
+    taken = list[str]()
+
+    def drop(*arguments: object) -> None:
+        lake.heal()
+        orders.drop(everything=True)
+
+    def drop_in_turns(operation: str, path: str) -> None:
+        if (operation, path[:8]) == ("put_if_absent", "_serial_"):
+            taken.append(path)
+            if len(taken) == turns:
+                drop()
+
+    lake.watch(lambda operation, path: None, drop_in_turns)
+    with pytest.raises((CommitConflictError, TransactionAbortedError)):
+        together(partial(_write_one, orders), partial(_write_one, customers), *([] if turns else [drop]))
+    assert not customers.snapshot().log.pending
+    customers.update({"id": "id + 5"})
+    assert ids(customers) == [5]
+
+
 def test_a_home_that_is_gone_is_named_and_can_be_done_without() -> None:
     lake, tid = decided_at_home()
     orders, customers = lake.tables
@@ -604,6 +667,62 @@ def test_a_copy_of_a_whole_lake_decides_by_itself() -> None:
     copied = Table.over(copy.stores["s3://lake/copy/customers"], lake.clock, inspector=inspect_files)
     vacuum_table(copied, VacuumOptions())
     assert ids(copied) == [0, 1]
+
+
+def test_a_home_that_is_reached_by_a_link_commits_to_its_other_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its vacuum would purge the decision otherwise, and the other table would abort."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    orders, customers = (Table(tmp_path / "real" / name) for name in NAMES[:2])
+    (tid,) = {it.tid for it in _die_when_decided(orders, customers, monkeypatch)}
+    carry_out_everywhere(Table(tmp_path / "link" / "orders").store, tid)
+    assert ids(customers) == [1]
+
+
+def test_a_table_that_is_not_mounted_beside_the_home_is_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that sees the home only. Its vacuum would purge the decision."""
+    orders, customers = (Table(tmp_path / name) for name in NAMES[:2])
+    (tid,) = {it.tid for it in _die_when_decided(orders, customers, monkeypatch)}
+    away = (tmp_path / "customers").rename(tmp_path / "away")
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "find_mount", lambda path: path)
+        with pytest.raises(StoreError, match="lie on two mounts"):
+            carry_out_everywhere(orders.store, tid)
+    carry_out_everywhere(orders.store, tid)  # on one mount, it is gone
+    away.rename(tmp_path / "customers")
+    carry_out_everywhere(orders.store, tid)
+    assert ids(customers) == [1]
+
+
+def _die_when_decided(home: Table, other: Table, monkeypatch: pytest.MonkeyPatch) -> list[Commit]:
+    """The commits of the home, whose writer has died before it put the marker of the other table."""
+    with monkeypatch.context() as patch:
+        patch.setattr(JointCommit, "_carry_out", _die)
+        with pytest.raises(Killed):
+            together(partial(_write_one, home), partial(_write_one, other))
+    return home.history()
+
+
+def _die(*arguments: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "line\nbreak"])
+@pytest.mark.parametrize("is_home", [True, False])
+def test_a_name_that_no_marker_of_another_table_can_hold_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, is_home: bool
+) -> None:
+    tables = [Table(tmp_path / name), Table(tmp_path / "plain")]
+    for table in tables:
+        table.write(rows(0))
+    with pytest.raises(InvalidInputError, match="cannot be written in one joint transaction"):
+        together(*(partial(_write_one, it) for it in (tables if is_home else tables[::-1])))
+    assert [ids(it) for it in tables] == [[0], [0]]
+    assert not any(it.snapshot().log.pending for it in tables)
 
 
 def test_waiters_give_a_joint_transaction_a_lease_for_each_of_its_tables() -> None:
@@ -651,6 +770,21 @@ def test_a_home_that_lies_nowhere_beside_the_table_is_refused(path: str) -> None
     assert tid in customers.snapshot().log.pending
 
 
+def test_a_table_that_was_moved_by_itself_to_where_no_home_can_be_is_still_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, customers = (Table(tmp_path / name) for name in NAMES[:2])
+    (tid,) = {it.tid for it in _die_when_decided(orders, customers, monkeypatch)}
+    out = f"{'../' * 40}orders"
+    marker = tmp_path / "customers" / names.started(tid)
+    marker.chmod(0o644)
+    marker.write_bytes(marker.read_bytes().replace(b"../orders", out.encode()))
+    assert [it.home for it in customers.check().pending] == [out]
+    assert customers.show(tid).home == out
+    with pytest.raises(CorruptMarkerError, match="out of the container or disk"):
+        customers.abort(tid)
+
+
 def test_a_part_for_another_table_or_with_paths_outside_is_refused() -> None:
     for wrong in (b'"table_id":"0', b'"added":["../../x'):
         lake, tid = decided_at_home()
@@ -670,10 +804,29 @@ def test_a_table_that_no_start_marker_names_as_its_home_decides_nothing() -> Non
     lake, tid = decided_at_home()
     evil = MemoryStore(lake.clock, url="s3://lake/evil", lake=lake.stores)
     for name in (names.DESCRIPTOR, names.started(tid), names.committed(tid)):
-        evil.objects[name] = lake.stores["s3://lake/orders"].objects[name]
+        body, time = lake.stores["s3://lake/orders"].objects[name]
+        evil.objects[name] = (body + b" ", time)
     carry_out_everywhere(evil, tid)
     assert lake.rows() == [[0, 1], [0]]
     carry_out_everywhere(lake.stores["s3://lake/orders"], tid)
+    assert lake.rows() == [[0, 1], [0, 1]]
+
+
+def test_a_table_that_is_not_the_home_is_not_made_to_abort() -> None:
+    """A right to write to one table is none to tear a transaction of others apart."""
+    lake, tid = decided_at_home()
+    evil = MemoryStore(lake.clock, url="s3://lake/evil", lake=lake.stores)
+    customers = lake.stores["s3://lake/customers"]
+    evil.objects[names.DESCRIPTOR] = lake.stores["s3://lake/orders"].objects[names.DESCRIPTOR]
+    body, time = customers.objects[names.started(tid)]
+    own_id, home_id = (Table.over(it, lake.clock).snapshot().table_id for it in (customers, evil))
+    assert own_id
+    assert home_id
+    forged = body.replace(home_id.encode(), own_id.encode()).replace(b"../orders", b"../customers")
+    evil.objects[names.started(tid)] = (forged, time)
+    with pytest.raises(CorruptMarkerError):
+        Table.over(evil, lake.clock).abort(tid)
+    lake.vacuum()
     assert lake.rows() == [[0, 1], [0, 1]]
 
 
@@ -769,6 +922,26 @@ def test_a_copy_has_what_its_table_has() -> None:
         lake.clock.sleep(40 * 24 * 3600)
         vacuum_table(copied, VacuumOptions(checkpoint_after=0))
         assert ids(copied) == expected
+
+
+def test_a_copy_that_takes_the_place_of_the_home_is_not_taken_for_one_that_has_aborted() -> None:
+    """A copy has the history, and not the markers. The commit to the other table was in these."""
+    lake, tid = decided_at_home()
+    orders, customers = lake.tables
+    copy, home = MemoryStore(lake.clock, url="s3://copies/orders"), lake.stores[orders.url]
+    copy_table(home, copy, lake.clock)
+    kept = dict(home.objects)
+    home.objects.clear()
+    home.objects.update(copy.objects)
+    for act in (lambda: customers.abort(tid), lake.cut):
+        with pytest.raises(CorruptMarkerError, match="as in a copy of the table"):
+            act()
+    lake.clock.sleep(8 * 24 * 3600)
+    lake.vacuum([customers])
+    assert customers.snapshot().log.pending == [tid]
+    home.objects.update(kept)
+    lake.vacuum([customers])
+    assert lake.rows() == [[0, 1], [0, 1]]
 
 
 def test_each_table_is_published_as_its_own_commits_are() -> None:
