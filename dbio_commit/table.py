@@ -41,7 +41,8 @@ from dbio_commit.maintenance.diff import Difference, compare_states
 from dbio_commit.maintenance.drop import DropReport, drop
 from dbio_commit.maintenance.incremental_copy import update_copy
 from dbio_commit.maintenance.inspect import TransactionReport, inspect_transaction
-from dbio_commit.maintenance.publish import Published, context_of, parse_formats, publish
+from dbio_commit.maintenance.publish import context_of, publish
+from dbio_commit.maintenance.publish.places import Published, parse_formats
 from dbio_commit.maintenance.rebuild import rebuild_checkpoint
 from dbio_commit.maintenance.restore import RestorePlan, plan_restore, restore
 from dbio_commit.maintenance.settings import change_settings

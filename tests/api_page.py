@@ -39,7 +39,7 @@ RESULTS = {
     "dbio_commit.maintenance.drop": ["DropReport"],
     "dbio_commit.maintenance.erase.report": ["EraseReport", "Pending"],
     "dbio_commit.maintenance.inspect": ["TransactionReport", "TransactionState"],
-    "dbio_commit.maintenance.publish": ["Published"],
+    "dbio_commit.maintenance.publish.places": ["Published"],
     "dbio_commit.maintenance.restore": ["RestorePlan"],
     "dbio_commit.maintenance.trace": ["FileTrace"],
     "dbio_commit.maintenance.vacuum.report": ["VacuumReport", "Deletion", "Failure"],

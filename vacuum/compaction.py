@@ -6,9 +6,10 @@ The compaction itself is in `dbio_commit.maintenance.compact`, which is imported
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dbio_commit.base.figures import count_text
 from dbio_commit.maintenance.compact.options import CompactOptions
 from dbio_commit.maintenance.compact.report import STOPPED, CompactReport, LeftFiles
-from dbio_commit.maintenance.figures import count_text, files_text
+from dbio_commit.maintenance.figures import files_text
 from dbio_commit.table import Table
 
 MIN_FILES = 2

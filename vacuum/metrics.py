@@ -32,8 +32,8 @@ class Metrics:
         self._failures = self._counter("failures", "Vacuums that failed, as a whole or for some file")
         self._idle = self._counter("idle_runs", "Vacuums that found an unchanged table in which nothing was due")
         self._skipped = self._counter("skipped_runs", "Vacuums that were skipped: the one before was not done")
-        self._files = self._counter("deleted_files", "Files deleted, markers included", "reason")
-        self._bytes = self._counter("deleted_bytes", "Bytes deleted", "reason")
+        self._files = self._counter("deleted_files", "Files deleted, markers included", "table", "reason")
+        self._bytes = self._counter("deleted_bytes", "Bytes deleted", "table", "reason")
         self._aborted = self._counter("aborted_transactions", "Pending transactions that vacuum aborted")
         self._checkpoints = self._counter("checkpoints", "Checkpoints written")
         self._compacted_files = self._counter("compacted_files", "Small files that compactions put together")
@@ -61,46 +61,21 @@ class Metrics:
                 "commits_since_checkpoint": "Commits that no checkpoint covers",
             }.items()
         }
-        self._lag = Gauge(
-            _PREFIX + "publication_lag_seconds",
-            "Age of the oldest commit that the publication in a format does not show; 0 if it shows all",
-            ["table", "format"],
-            registry=self.registry,
-        )
+        shows = "Age of the oldest commit that the publication in a format does not show; 0 if it shows all"
+        self._lag = self._gauge("publication_lag_seconds", shows, "table", "format")
+        unread = "that a stream has not read, as of the last vacuum"
         self._behind = {
-            what: Gauge(
-                f"{_PREFIX}stream_behind_{what}",
-                f"The {what} of commits that a stream has not read, as of the last vacuum",
-                ["table", "query"],
-                registry=self.registry,
-            )
+            what: self._gauge(f"stream_behind_{what}", f"The {what} of commits {unread}", "table", "query")
             for what in ("commits", "files", "bytes")
         }
-        self._patterns = Counter(
-            _PREFIX + "pattern_failures",
-            "Times that a pattern's directories could not be listed, or that the listing before was not done",
-            ["pattern"],
-            registry=self.registry,
-        )
-        self._matched = Gauge(
-            _PREFIX + "pattern_tables",
-            "Tables that matched a pattern when its directories were last listed",
-            ["pattern"],
-            registry=self.registry,
-        )
+        unlisted = "Times that a pattern's directories could not be listed, or that the listing before was not done"
+        self._patterns = self._counter("pattern_failures", unlisted, "pattern")
+        matched = "Tables that matched a pattern when its directories were last listed"
+        self._matched = self._gauge("pattern_tables", matched, "pattern")
         self._plain = (
-            self._runs,
-            self._idle,
-            self._failures,
-            self._skipped,
-            self._aborted,
-            self._checkpoints,
-            self._seconds,
-            self._compacted_files,
-            self._compacted_bytes,
-            self._compaction_failures,
+            *(self._runs, self._idle, self._failures, self._skipped, self._aborted, self._checkpoints, self._seconds),
+            *(self._compacted_files, self._compacted_bytes, self._compaction_failures),
         )
-
         gauges = (self._failed, self._success, self._garbage, self._garbage_bytes, self._oldest, self._lag)
         self._of_tables: Sequence[MetricWrapperBase] = (
             *(*self._plain, self._files, self._bytes, *gauges),
@@ -108,10 +83,10 @@ class Metrics:
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(_PREFIX + name, text, ["table", *labels], registry=self.registry)
+        return Counter(_PREFIX + name, text, labels or ["table"], registry=self.registry)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(_PREFIX + name, text, ["table"], registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(_PREFIX + name, text, labels or ["table"], registry=self.registry)
 
     def expect(self, table: str) -> None:
         """Shows the table's counters as 0 until something happens: an alert on an increase needs the 0."""

@@ -14,8 +14,9 @@ from urllib.parse import quote
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
+from dbio_commit.base.figures import time_text
 from dbio_commit.base.texts import plain
-from dbio_commit.maintenance.figures import moment_text, time_text
+from dbio_commit.maintenance.figures import moment_text
 from dbio_commit.maintenance.report.health import TableHealth
 from dbio_commit.maintenance.report.page import Subject
 from dbio_commit.maintenance.vacuum.report import RunSummary

@@ -3,10 +3,13 @@
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Number
 from traceback import format_exception
 from typing import Any
 
+from dbio_commit.base.errors import DbioError
 from dbio_commit.base.redaction import redact
 from dbio_commit.base.texts import visible
 
@@ -29,6 +32,20 @@ def warn_caller(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         level, frame = level + 1, frame.f_back
     warnings.warn(visible(message), stacklevel=level)
+
+
+@contextmanager
+def best_effort(log: logging.Logger, what: str, *args: object, level: int = logging.WARNING) -> Iterator[None]:
+    """Logs what fails in the block, as `what` and the error, instead of raising it. For work that follows a decided
+    commit: the commit stands.
+
+    An error that is not a DbioError is a bug: it is logged as a WARNING with its traceback, whatever the `level`.
+    """
+    try:
+        yield
+    except Exception as error:
+        bug = not isinstance(error, DbioError)
+        log.log(logging.WARNING if bug else level, f"{what}: %s", *args, error, exc_info=bug)
 
 
 def _escape(record: logging.LogRecord) -> bool:

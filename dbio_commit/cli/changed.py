@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.figures import count_text, number_text, size_text
 from dbio_commit.cli.output import (
     Column,
     document,
@@ -19,8 +20,8 @@ from dbio_commit.cli.output import (
 from dbio_commit.maintenance.compact.report import Compacted, CompactReport, LeftFiles
 from dbio_commit.maintenance.copy import CopyReport
 from dbio_commit.maintenance.drop import DropReport
-from dbio_commit.maintenance.figures import count_text, files_text, number_text, size_text
-from dbio_commit.maintenance.publish import Published
+from dbio_commit.maintenance.figures import files_text
+from dbio_commit.maintenance.publish.places import Published
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, str]:

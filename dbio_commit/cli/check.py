@@ -4,23 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from dbio_commit.base.figures import age_text, count_text, number_text, size_text, time_text
 from dbio_commit.base.texts import command
 from dbio_commit.cli.log import app_json, app_text, by_text
 from dbio_commit.cli.output import Column, document, print_facts, print_part, say, text_column
 from dbio_commit.commit.root import MAX_LIFE_S
 from dbio_commit.log.lost_markers import BRING_BACK
 from dbio_commit.maintenance.check import CheckReport, PendingTransaction, WrongSize
-from dbio_commit.maintenance.figures import (
-    age_text,
-    count_text,
-    files_text,
-    number_text,
-    size_of,
-    size_text,
-    time_text,
-    total_json,
-    total_text,
-)
+from dbio_commit.maintenance.figures import files_text, size_of, total_json, total_text
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.entry import Entry

@@ -14,6 +14,7 @@ import typer
 from dbio_commit import __version__
 from dbio_commit.base.clock import SYSTEM_CLOCK
 from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError
+from dbio_commit.base.figures import count_text
 from dbio_commit.base.packages import needs
 from dbio_commit.base.progress import silent
 from dbio_commit.base.texts import visible
@@ -30,14 +31,23 @@ from dbio_commit.cli.changed import (
     published_json,
 )
 from dbio_commit.cli.check import check_json, print_check
-from dbio_commit.cli.diff import diff_json, print_diff
 from dbio_commit.cli.doctor import findings_json, look_around, print_findings
-from dbio_commit.cli.log import Choice, log_json, print_log, print_trace, refuse_both, trace_json
+from dbio_commit.cli.log import (
+    Choice,
+    changes_json,
+    lags_json,
+    log_json,
+    print_changes,
+    print_lags,
+    print_log,
+    print_trace,
+    refuse_both,
+    trace_json,
+)
 from dbio_commit.cli.output import one_line, print_json, print_result, progress, say, say_error, status
 from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
 from dbio_commit.cli.serve import pairs, run_server
-from dbio_commit.cli.snapshot import print_files, print_schema, schema_json, snapshot_json
-from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
+from dbio_commit.cli.snapshot import diff_json, print_diff, print_files, print_schema, schema_json, snapshot_json
 from dbio_commit.cli.transactions import adoption_json, print_adoption, print_transaction, transaction_json
 from dbio_commit.cli.vacuum import erasure_json, print_erasure, print_vacuum, vacuum_json
 from dbio_commit.log.newest import newest_commits
@@ -45,7 +55,7 @@ from dbio_commit.maintenance.chosen import parse_values
 from dbio_commit.maintenance.compact.options import HELP as COMPACT_HELP
 from dbio_commit.maintenance.compact.options import TARGET_BYTES
 from dbio_commit.maintenance.doctor import Verdict
-from dbio_commit.maintenance.figures import count_text, parse_size, total_json, total_text
+from dbio_commit.maintenance.figures import parse_size, total_json, total_text
 from dbio_commit.maintenance.inspect import TransactionState
 from dbio_commit.maintenance.rebuild import Rebuilt, rebuild_checkpoint
 from dbio_commit.maintenance.vacuum.report import HISTORY_DAYS, Control, VacuumOptions

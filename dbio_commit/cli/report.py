@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
+from dbio_commit.base.figures import count_text
 from dbio_commit.base.logs import get_logger
 from dbio_commit.cli.check import advice
 from dbio_commit.cli.output import one_line, say, say_error
 from dbio_commit.feed.streams import StreamLag
-from dbio_commit.maintenance.figures import count_text
 from dbio_commit.maintenance.report.health import Vacuumed, look
 from dbio_commit.maintenance.report.page import Subject, render_page, rendered
 from dbio_commit.maintenance.vacuum.report import VacuumOptions, in_short

@@ -4,18 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from dbio_commit.base.figures import count_text, number_text, size_text
 from dbio_commit.cli.log import app_json, commit_json, provenance_facts
 from dbio_commit.cli.output import Column, document, print_facts, print_part, say, text_column
 from dbio_commit.cli.snapshot import summarise, without_nan
-from dbio_commit.maintenance.figures import (
-    count_text,
-    known_size,
-    moment_text,
-    number_text,
-    size_text,
-    total_json,
-    total_text,
-)
+from dbio_commit.maintenance.figures import known_size, moment_text, total_json, total_text
 from dbio_commit.maintenance.inspect import TransactionReport, TransactionState
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.files import Bounds, FileInfo

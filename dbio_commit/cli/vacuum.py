@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from dbio_commit.base.figures import age_text, count_text, number_text, size_text
 from dbio_commit.cli.check import KEEPS_VERSIONS
 from dbio_commit.cli.output import (
     Column,
@@ -19,7 +20,7 @@ from dbio_commit.cli.output import (
     text_column,
 )
 from dbio_commit.maintenance.erase.report import EraseReport
-from dbio_commit.maintenance.figures import age_text, count_text, iso_text, number_text, size_text
+from dbio_commit.maintenance.figures import iso_text
 from dbio_commit.maintenance.report.health import Amount
 from dbio_commit.maintenance.vacuum.report import Deletion, Failure, VacuumReport, by_reason
 from dbio_commit.protocol.garbage import Reason

@@ -2,8 +2,7 @@
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import AppVersionError
-from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.best_effort import best_effort
+from dbio_commit.base.logs import best_effort, get_logger
 from dbio_commit.commit.decision import abort_transaction
 from dbio_commit.log.listing import read_start
 from dbio_commit.log.snapshot import Snapshot

@@ -36,9 +36,8 @@ from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import Operation
-from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.descriptor import Descriptor, Origin, decode_descriptor
 from dbio_commit.protocol.markers.start import App
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, change, layout_text
 from dbio_commit.protocol.versions import AppVersion, version_number

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError
-from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.best_effort import best_effort
+from dbio_commit.base.logs import best_effort, get_logger
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.log.listing import (
     Brief,
@@ -21,7 +20,7 @@ from dbio_commit.log.listing import (
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.settled import Oldest, read_settled
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.log.table_state import snapshot_of_parts
+from dbio_commit.log.table_state import snapshot_of_parts, state_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.as_of import committed_by
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint, encode_root
@@ -61,7 +60,7 @@ def write_checkpoint(
     """
     now = clock.now()
     keep_since = now - history
-    if snapshot.checkpoint.is_root and _is_lazy(snapshot):
+    if snapshot.checkpoint.is_root and isinstance(snapshot.files, FilesInParts):  # a rebuild has read all rows already
         made = _next_root(store, snapshot, gone=gone, keep_since=keep_since, again=again, erasure=erasure, now=now)
     else:
         lost = gone or frozenset()
@@ -184,11 +183,6 @@ def _next(snapshot: Snapshot, erasure: str | None) -> Checkpoint:
 def _noted(snapshot: Snapshot) -> Set[str]:
     """The transactions that have markers in the log."""
     return snapshot.log.started.keys() | snapshot.log.committed.keys()
-
-
-def _is_lazy(snapshot: Snapshot) -> bool:
-    """Whether the snapshot reads rows in parts when they are needed. A rebuild has read them already."""
-    return isinstance(snapshot.files, FilesInParts)
 
 
 LARGE_FILES = 50_000
@@ -338,17 +332,6 @@ def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) ->
         return None  # no checkpoint would cover more
     if settled.checkpoint.is_root:
         return snapshot_of_parts(store, settled)
-    return Snapshot(
-        url=store.url,
-        scope=Scope.TABLE,
-        files=(),
-        partition_columns=(),
-        decided=tuple(committed_by(settled.decided, None)),
-        news=tuple(settled.news),
-        first_layout=tuple(settled.descriptor.partition_columns),
-        checkpoint=settled.checkpoint,
-        log=settled.log,
-        origin=settled.origin,
-        redated_until=settled.redated_until,
-        doubts=settled.doubts,
-    )
+    decided = tuple(committed_by(settled.decided, None))
+    found = state_of(store, settled, (), (), decided=decided, news=settled.news)
+    return replace(found, checkpoint=settled.checkpoint)

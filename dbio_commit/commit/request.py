@@ -10,12 +10,12 @@ from dbio_commit.commit.provenance import allowed
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
 from dbio_commit.protocol.markers.joint import Joint, OtherTable
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App, StartMarker
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings, bare_columns
 from dbio_commit.protocol.state import Metadata

@@ -12,8 +12,8 @@ from dbio_commit.commit.request import CommitRequest, Terms
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import NO_METADATA, Metadata

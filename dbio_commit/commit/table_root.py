@@ -53,8 +53,8 @@ from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitMarker, encode_commit
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.markers.files import FileInfo
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout, published_forms

@@ -21,9 +21,9 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.markers.turn import Turn, encode_turn
 from dbio_commit.protocol.names import Kind
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 

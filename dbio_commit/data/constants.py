@@ -61,9 +61,9 @@ def _number(value: Any, kind: Any) -> int | None:
     if type(value) is datetime and types.is_timestamp(kind) and (kind.unit, kind.tz) == ("us", value.tzinfo and "UTC"):
         return (value - datetime(1970, 1, 1, tzinfo=kind.tz and UTC)) // timedelta(microseconds=1)
     if type(value) is Decimal and types.is_decimal128(kind) and value.is_finite():
-        found = value.scaleb(kind.scale, _EXACT)
+        found = value.scaleb(kind.scale, EXACT)
         return int(found) if found == int(found) and abs(found) < 10**kind.precision else None
     return None
 
 
-_EXACT = Context(prec=1000)
+EXACT = Context(prec=1000)

@@ -29,12 +29,11 @@ from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes, start
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit, is_lean, lean
-from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.descriptor import Descriptor, Origin, decode_descriptor
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.markers.schema import Schemas
 from dbio_commit.protocol.markers.start import StartMarker, decode_start
 from dbio_commit.protocol.markers.turn import Turn, decode_turn
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import LiveFiles
 from dbio_commit.store import Store

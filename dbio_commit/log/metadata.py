@@ -25,9 +25,9 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.names import Kind
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Settings
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.store import Store

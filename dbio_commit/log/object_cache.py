@@ -129,27 +129,16 @@ def read_cached(
 
     With `lean`, the result is `lean` of the contents, and only that is remembered. Callers without `lean` never get it.
     """
-    if lean is None:
-        return _read_cached(store, table_id, entry, read, bytes=bytes)
-    whole = CACHE.find(_key(store, table_id, entry)) if table_id is not None else None
-    if whole is not None:
-        return lean(cast(_T, whole))
-    return _read_cached(store, table_id, entry, lambda: lean(read()), bytes=bytes, is_lean=True)
-
-
-def _read_cached(
-    store: Store,
-    table_id: str | None,
-    entry: Entry,
-    read: Callable[[], _T],
-    *,
-    bytes: Callable[[_T], int],
-    is_lean: bool = False,
-) -> _T:
+    own = read if lean is None else lambda: lean(read())
     if table_id is None:
-        return read()
-    key = _key(store, table_id, entry)._replace(is_lean=is_lean)
-    return CACHE.get_or_read(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)
+        return own()
+    key = _key(store, table_id, entry)
+    if lean is not None:
+        whole = CACHE.find(key)
+        if whole is not None:
+            return lean(cast(_T, whole))
+        key = key._replace(is_lean=True)
+    return CACHE.get_or_read(key, own, bytes=lambda value: bytes(value) + _AT_LEAST)
 
 
 def keep(store: Store, table_id: str, entry: Entry, value: object, *, bytes: int) -> None:

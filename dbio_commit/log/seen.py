@@ -13,9 +13,8 @@ from dbio_commit.log.listing import is_of_one_table
 from dbio_commit.log.settled import Settled
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers.descriptor import Descriptor
+from dbio_commit.protocol.markers.descriptor import Descriptor, Origin
 from dbio_commit.protocol.markers.turn import Turn
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout, layout_of
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.store import Store

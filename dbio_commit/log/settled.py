@@ -33,9 +33,8 @@ from dbio_commit.protocol.commits import Decided, latest
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker
-from dbio_commit.protocol.markers.descriptor import Descriptor
+from dbio_commit.protocol.markers.descriptor import Descriptor, Origin
 from dbio_commit.protocol.names import Kind
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout, layout_of

@@ -25,7 +25,7 @@ from dbio_commit.protocol.commits import Commit, CommitList, Decided, Forgotten,
 from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers.commit import CommitInfo, columns_in
-from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout, Settings
 from dbio_commit.protocol.state import (

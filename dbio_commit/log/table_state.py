@@ -50,13 +50,13 @@ def table_snapshot(
         _refuse_vacuumed(store, files, decided, as_of)
     files = files if unchecked else with_sizes(store, files)
     if as_of is not None:
-        found = _snapshot(store, settled, files, layout, decided=tuple(commits), news=commits)
+        found = state_of(store, settled, files, layout, decided=tuple(commits), news=commits)
         return replace(found, too_early=before_first(as_of, commits, decided))
-    found = _snapshot(store, settled, files, layout, decided=tuple(commits), news=settled.news)
+    found = state_of(store, settled, files, layout, decided=tuple(commits), news=settled.news)
     return replace(found, checkpoint=checkpoint)
 
 
-def _snapshot(
+def state_of(
     store: Store,
     settled: Settled,
     files: Sequence[DataFile],
@@ -91,7 +91,7 @@ def snapshot_of_parts(store: Store, settled: Settled) -> Snapshot:
     layout = settled.layout(settled.metadata(news))
     files, decided = PartFiles(store, settled.checkpoint, news, layout), Lazy(lambda: in_order(settled.decided))
     return replace(
-        _snapshot(store, settled, files, layout, decided=decided, news=news),
+        state_of(store, settled, files, layout, decided=decided, news=news),
         outlines=Lazy(lambda: in_order(_outlines(settled, news))),
         checkpoint=settled.checkpoint,
     )
@@ -133,7 +133,7 @@ def _past_of_parts(store: Store, settled: Settled, as_of: datetime | str) -> Sna
         raise _vacuumed(store, as_of, since.gone, str(since.first))
     decided = Lazy(lambda: [commit for commit in in_order(settled.decided) if commit.tid in tids])
     return replace(
-        _snapshot(store, settled, files, layout, decided=decided, news=own),
+        state_of(store, settled, files, layout, decided=decided, news=own),
         outlines=counted,
         past=PastCommits(stored, tids),
         too_early=before_first(as_of, counted, later),

@@ -29,15 +29,9 @@ from dbio_commit.maintenance.check_files import FoundFiles, compare_table, live_
 from dbio_commit.maintenance.compact.spread import Clustering, SpreadCount
 from dbio_commit.maintenance.other_vacuum import find_signs
 from dbio_commit.maintenance.packed import Entries
-from dbio_commit.maintenance.publish import (
-    DIRECTORIES,
-    Format,
-    decimal_columns,
-    find_limits,
-    find_problems,
-    limited_directories,
-    limits_of_iceberg,
-)
+from dbio_commit.maintenance.publish import find_problems
+from dbio_commit.maintenance.publish.engines import decimal_columns, find_limits, limited_directories, limits_of_iceberg
+from dbio_commit.maintenance.publish.places import DIRECTORIES
 from dbio_commit.maintenance.rebuild import plan_rebuild, refuse_losses
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
@@ -51,6 +45,7 @@ from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.start import StartMarker
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Format
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles
 from dbio_commit.store import Store
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.packed import Entries
-from dbio_commit.maintenance.publish import DIRECTORIES, is_published
+from dbio_commit.maintenance.publish.places import DIRECTORIES, is_published
 from dbio_commit.maintenance.walk import walk
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, latest

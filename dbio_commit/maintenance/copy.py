@@ -24,29 +24,29 @@ from dbio_commit.base.shown import Shown
 from dbio_commit.commit.begin import Intent, begin, look
 from dbio_commit.commit.checkpoints import put_parts
 from dbio_commit.commit.isolation import last_erasure_of, refuse_erased
+from dbio_commit.commit.probe import create
+from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.listing import read_descriptor, read_last_erasure, read_last_turn
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.maintenance.copy_place import claim, clear, has_all, take_over
 from dbio_commit.maintenance.publish import context_of, try_to_publish
 from dbio_commit.maintenance.staged_copies import Copied, doubtful_among, refuse_before_first, stage_copies
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint, encode_root
 from dbio_commit.protocol.commits import AsOf, recorded_files
-from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge
+from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.markers.turn import Turn
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
-from dbio_commit.store.copying import COPIES, copy_object
+from dbio_commit.store.copying import COPIES, QUEUED, copy_object
 
 _DROP_IT = "remove the unfinished copy with `dbio drop`, and copy again"
-
-_AT_ONCE = 10_000
-"""How many files are queued for copying at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -167,8 +167,7 @@ def copy_state(source: Store, target: Store, clock: Clock, as_of: AsOf) -> CopyR
     then = read_snapshot(source, clock, as_of=as_of)
     refuse_source(source, then, target)
     refuse_before_first(then, as_of, why="a copy of that would have no rows; nothing was copied")
-    if look(target, clock).scope is not None or target.list_files():
-        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
+    _refuse_used(target, clock)
     settings = {name: text for name, text in then.settings.items() if name != PARTITION_COLUMNS}
     copied, doubtful = Copied(), 0
     intent = Intent(partition_by=then.partition_columns, must_be_empty=True, sets=settings)
@@ -277,8 +276,8 @@ def _copy_some(
 
     found: dict[str, int] = {}
     paths = sorted(recorded)
-    for start in range(0, len(paths), _AT_ONCE):
-        copies = source.in_parallel(copy, paths[start : start + _AT_ONCE], at_once=COPIES)
+    for start in range(0, len(paths), QUEUED):
+        copies = source.in_parallel(copy, paths[start : start + QUEUED], at_once=COPIES)
         found.update(filter(None, copies))
     target.make_durable(found)
     return found, whole
@@ -364,3 +363,72 @@ def _copy_parts(
 def _create(target: Store, path: str, body: bytes) -> None:
     if not target.put_if_absent(path, body) and target.get(path) != body:
         raise CommitConflictError(f"another process writes to {target.url} during the copy; copy to another path")
+
+
+# --- the place of an unfinished copy --------------------------------------------------------------------------------
+
+# A tombstone holds it, which the next process takes over (NOTES.md, Copies).
+
+
+def claim(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
+    """Creates the tombstone at an empty place, and returns its body."""
+    _refuse_used(target, clock)
+    tombstone = _tombstone(clock, snapshot)
+    if not create(target, names.DROPPED, tombstone):
+        raise TableExistsError(f"another process copies to {target.url}, or drops a table there; copy to another path")
+    if [entry.path for entry in target.list_files()] != [names.DROPPED]:
+        target.delete_same(names.DROPPED, tombstone)
+        raise TableExistsError(f"another process has begun to write to {target.url}; copy to another path")
+    return tombstone
+
+
+def _refuse_used(target: Store, clock: Clock) -> None:
+    if look(target, clock).scope is not None or target.list_files():
+        raise TableExistsError(f"{target.url} is not empty; copy to another path, or drop the table there first")
+
+
+def _tombstone(clock: Clock, snapshot: Snapshot) -> bytes:
+    return encode(Tombstone(everything=True, created=clock.now(), copy_of=snapshot.table_id, run=new_uuid(clock)))
+
+
+def take_over(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:
+    """Replaces the tombstone of an interrupted copy, and returns its body. If the other process lives, it fails."""
+    found = decode_tombstone(target.get(names.DROPPED), where=target.url_of(names.DROPPED))
+    if found.copy_of is None or found.copy_of != snapshot.table_id:
+        what = f"unfinished copy of the table {found.copy_of}" if found.copy_of else "table that was dropped"
+        raise TableExistsError(
+            f"{target.url} holds what is left of a {what}; end that with `dbio drop`, or copy to another path"
+        )
+    tombstone = _tombstone(clock, snapshot)
+    target.replace(names.DROPPED, tombstone)
+    return tombstone
+
+
+def has_all(target: Store, last_turn: int) -> bool:
+    """Whether an interrupted copy has written everything but its end.
+
+    The descriptor alone does not prove it: a process that others took for dead may write it late.
+    """
+    log = parse_log(target.list_log())
+    first = max(log.purges, default=None)
+    has_history = first is not None and {first, first + 1} <= log.checkpoints.keys()
+    return log.descriptor is not None and has_history and (log.last_turn > 0 or not last_turn)
+
+
+def clear(target: Store) -> Mapping[str, int]:
+    """Deletes what an interrupted copy wrote of the history. Returns the sizes of the files that it copied, by path.
+
+    The size of a file whose copy is not whole is UNKNOWN_SIZE.
+    """
+    entries = target.list_files()
+    markers = [it.path for it in entries if it.path == names.DESCRIPTOR or names.parse_log_name(it.path)]
+    for some in (_FIRST, (Kind.CHECKPOINT,), ("",)):  # in this order, so that `has_all` sees it if this is killed
+        for error in target.delete_many([path for path in markers if path.startswith(some)]).values():
+            raise error
+    unfinished = target.unfinished_copies()  # after the sizes, which a copy may change
+    return {
+        it.path: UNKNOWN_SIZE if it.path in unfinished else it.size for it in entries if names.is_data_file(it.path)
+    }
+
+
+_FIRST = (names.DESCRIPTOR, Kind.PURGE)

@@ -27,7 +27,8 @@ from dbio_commit.log.lazy import Lazy
 from dbio_commit.log.listing import in_groups, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
 from dbio_commit.log.opening import check_directories, read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot, Source
-from dbio_commit.maintenance.publish import DIRECTORIES, find_own
+from dbio_commit.maintenance.publish import find_own
+from dbio_commit.maintenance.publish.places import DIRECTORIES
 from dbio_commit.maintenance.walk import each_object, walk
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint

@@ -5,28 +5,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.base.figures import age_text, count_text, number_text, size_text, time_text
+from dbio_commit.base.figures import age_text, count_text, size_text, time_text
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
-
-__all__ = [
-    "age_text",
-    "count_text",
-    "files_text",
-    "iso_text",
-    "known_size",
-    "moment_text",
-    "number_text",
-    "parse_size",
-    "partition_text",
-    "size_of",
-    "size_text",
-    "time_text",
-    "total_json",
-    "total_text",
-]
 
 # --- how many, and how large --------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ from dbio_commit.protocol.settings import PARTITION_COLUMNS
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.subtrees import Subtrees
 from dbio_commit.store import Store
+from dbio_commit.store.copying import QUEUED
 
 _log = get_logger(__name__)
 
@@ -52,9 +53,6 @@ _APP = "dbio copy of "
 
 _TAKEN_UP = timedelta(days=3)
 """An interrupted transaction that is older is aborted, as vacuum would do. No transaction lives for long."""
-
-_AT_ONCE = 10_000
-"""How many files are queued for copying at once."""
 
 _KEY = re.compile(r"part-00000-tid-[0-9]+-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9]+-0-c000\.")
 
@@ -326,8 +324,8 @@ def _stage(
     has = {path for path, _ in done.values()}
     copied = Copied()
     try:
-        for start in range(0, len(came), _AT_ONCE):
-            some = came[start : start + _AT_ONCE]
+        for start in range(0, len(came), QUEUED):
+            some = came[start : start + QUEUED]
             known = {file.path: info for file, info in some if info}
             files = [file for file, _ in some]
             copied = copied.plus(stage_copies(source, target, transaction, files, known, name=name, has=has))

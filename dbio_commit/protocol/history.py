@@ -11,7 +11,7 @@ from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, recorded_rows
 from dbio_commit.protocol.files_in_order import FilesInMemory, FilesInOrder, Totals
-from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes, live_files
 from dbio_commit.protocol.timeline import Had, Timeline

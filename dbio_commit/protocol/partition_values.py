@@ -6,7 +6,7 @@ that all readers take a text for. Some texts in adopted directories have one, th
 gives the only value that its author can have meant, for messages and filters.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
@@ -201,12 +201,6 @@ _ADVICE: Mapping[tuple[str, str], str] = {
     ("date", "timestamp"): "; give a date",
     ("date", "timestamp_ntz"): "; give a date",
 }
-
-
-def common_kind(kinds: Iterable[str]) -> str | None:
-    """The type of a new column by the types of the values given for it; None if they differ."""
-    found = set(kinds)
-    return found.pop() if len(found) == 1 else None
 
 
 # --- what readers meet --------------------------------------------------------------------------------------------

@@ -7,6 +7,9 @@ from dbio_commit.store.contract import Store
 COPIES = 8
 """Objects copied at once. Each has a piece in memory, and on object stores an upload."""
 
+QUEUED = 10_000
+"""How many objects are queued for copying at once."""
+
 _PIECE_BYTES = 8 * 1024 * 1024
 
 

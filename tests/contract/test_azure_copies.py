@@ -92,7 +92,7 @@ def test_a_copy_that_stands_still_is_aborted_and_the_bytes_are_copied(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("dbio_commit.store.azure_copy.STALLED_S", 0.2)
+    monkeypatch.setattr("dbio_commit.store.azure.STALLED_S", 0.2)
     azure_server.inject(pending())
     for copy in ("b.parquet", "c.parquet"):
         copy_object(source, "a.parquet", target, copy)
@@ -109,7 +109,7 @@ def test_a_copy_that_stands_still_is_aborted_and_the_bytes_are_copied(
 def test_nothing_is_left_of_a_copy_that_was_aborted(
     azure_server: AzureServer, source: AzureStore, target: AzureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbio_commit.store.azure_copy.STALLED_S", 0.2)
+    monkeypatch.setattr("dbio_commit.store.azure.STALLED_S", 0.2)
     azure_server.inject(pending())
     assert not target.copy_from(source, "a.parquet", "b.parquet")
     assert target.list_files() == []
@@ -119,14 +119,14 @@ def test_a_copy_that_ends_while_it_is_aborted_stays(
     azure_server: AzureServer, source: AzureStore, target: AzureStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may have found it whole."""
-    monkeypatch.setattr("dbio_commit.store.azure_copy.STALLED_S", 0.2)
+    monkeypatch.setattr("dbio_commit.store.azure.STALLED_S", 0.2)
     azure_server.inject(pending())
 
     async def too_late(blob: Any, copy_id: str) -> None:
         azure_server.end_copies()
         raise OSError("it stood still")
 
-    with patch("dbio_commit.store.azure_copy._wait", side_effect=too_late):
+    with patch("dbio_commit.store.azure._wait", side_effect=too_late):
         assert target.copy_from(source, "a.parquet", "b.parquet")
     assert target.get("b.parquet") == BODY
 

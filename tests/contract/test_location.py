@@ -221,7 +221,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(spelling: str) -> Non
     ],
 )
 def test_a_missing_extra_is_named(url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ["s3", "azure", "gcs", "gcs_client"]:
+    for module in ["s3", "azure", "gcs"]:
         monkeypatch.delitem(sys.modules, f"dbio_commit.store.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(MissingPackageError, match=rf'{url} needs the package {package}, .*`pip install "{extra}"`'):

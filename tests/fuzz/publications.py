@@ -26,7 +26,7 @@ import dbio_commit.maintenance.publish
 from dbio_commit.base.errors import CorruptMarkerError, DbioError
 from dbio_commit.log import object_cache
 from dbio_commit.log.object_cache import ObjectCache
-from dbio_commit.maintenance.publish import DIRECTORIES, Format, is_published, remembered
+from dbio_commit.maintenance.publish import remembered
 from dbio_commit.maintenance.publish.delta_checkpoint import decode_checkpoint
 from dbio_commit.maintenance.publish.delta_log import (
     DeltaListing,
@@ -38,10 +38,12 @@ from dbio_commit.maintenance.publish.delta_log import (
     version_of_checkpoint,
     version_path,
 )
+from dbio_commit.maintenance.publish.places import DIRECTORIES, is_published
 from dbio_commit.maintenance.publish.sink_log import SinkList, decode_list
 from dbio_commit.maintenance.publish.spark import SparkListing, list_path
 from dbio_commit.maintenance.publish.symlink import SymlinkListing, claim_path
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.settings import Format
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.fuzz import bodies

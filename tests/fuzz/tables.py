@@ -28,9 +28,10 @@ from dbio_commit.base.errors import DbioError
 from dbio_commit.log import object_cache
 from dbio_commit.log.object_cache import ObjectCache
 from dbio_commit.log.parts import parquet
-from dbio_commit.maintenance.publish import Format, remembered
+from dbio_commit.maintenance.publish import remembered
 from dbio_commit.maintenance.report.health import look
 from dbio_commit.maintenance.report.page import Subject, render_page
+from dbio_commit.protocol.settings import Format
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.fuzz import bodies

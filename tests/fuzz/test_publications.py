@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.maintenance import drop
-from dbio_commit.maintenance.publish import Format, delta, delta_log, delta_replay, is_published, places, spark
+from dbio_commit.maintenance.publish import delta, delta_log, delta_replay, places, spark
 from dbio_commit.maintenance.publish.delta_log import DeltaListing
+from dbio_commit.maintenance.publish.places import is_published
 from dbio_commit.maintenance.publish.remembered import TableKey, find
 from dbio_commit.maintenance.vacuum import table as vacuum_module
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from tests.fuzz import bodies, publications
 from tests.fuzz.directories import AGES

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
 from dbio_commit import InvalidInputError, Table
-from dbio_commit.maintenance.publish import find_limits
+from dbio_commit.maintenance.publish.engines import find_limits
 from dbio_commit.testing import MemoryStore
 from tests.conftest import Root
 from tests.histories import columns, old_files

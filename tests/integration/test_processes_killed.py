@@ -165,7 +165,7 @@ def burn_before_system_calls(fuse: Fuse, root: str) -> None:
 def burn_after_requests(fuse: Fuse) -> None:
     from aiobotocore.client import AioBaseClient
 
-    from dbio_commit.store.gcs_client import FileSystem
+    from dbio_commit.store.gcs import FileSystem
 
     def burn_after(owner: Any, name: str) -> None:
         call = getattr(owner, name)

@@ -24,8 +24,9 @@ from deltalake import DeltaTable, write_deltalake
 import dbio_commit as dbio
 from dbio_commit import InvalidInputError, Table, UnsupportedTableError
 from dbio_commit.log import listing, object_cache
-from dbio_commit.maintenance.publish import Format, delta, delta_log, find_superseded
+from dbio_commit.maintenance.publish import delta, delta_log, find_superseded
 from dbio_commit.protocol import names
+from dbio_commit.protocol.settings import Format
 from tests.conftest import Root
 from tests.histories import PARTITIONS, History, columns, in_order
 from tests.servers import S3Server

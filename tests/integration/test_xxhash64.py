@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from dbio_commit.spark.read.xxhash64 import xxhash64
+from dbio_commit.spark.read.located import xxhash64
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

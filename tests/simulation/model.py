@@ -16,7 +16,7 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import DbioError, HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.maintenance.publish import is_published
+from dbio_commit.maintenance.publish.places import is_published
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.log import REFUSAL

@@ -67,9 +67,9 @@ from dbio_commit.protocol.garbage import FileStates, UselessPart, useless_parts
 from dbio_commit.protocol.history import FileChange
 from dbio_commit.protocol.log import Log, newest_of, parse_log, settle
 from dbio_commit.protocol.markers.commit import CommitMarker, Operation, read_parts
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.markers.start import App
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.parts import Part
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of

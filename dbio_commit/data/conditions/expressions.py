@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -260,16 +260,15 @@ def _range(kind: Any) -> tuple[Decimal, Decimal]:
     if types.is_integer(kind):
         half = 1 << (kind.bit_width - 1)
         return Decimal(-half), Decimal(half - 1)
-    most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, _EXACT)
+    most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, constants.EXACT)
     return most.copy_negate(), most
 
 
 def _rounded(value: Decimal, kind: Any, rounding: str) -> Decimal:
     scale = kind.scale if types.is_decimal(kind) else 0
-    return value.quantize(Decimal(1).scaleb(-scale, _EXACT), rounding=rounding, context=_EXACT)
+    return value.quantize(Decimal(1).scaleb(-scale, constants.EXACT), rounding=rounding, context=constants.EXACT)
 
 
-_EXACT = Context(prec=1000)
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip

@@ -21,6 +21,7 @@ from dbio_commit.data.conditions.literals import as_double, compared, digits_of,
 from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.data.conditions.tree import (
     ALWAYS,
+    MIRRORED,
     NEVER,
     UNKNOWN,
     AllOf,
@@ -151,7 +152,7 @@ class _Reader:
             return UNKNOWN
         if self.column(tree.left):
             return self.compare(operator, tree.left, tree.right)
-        return self.compare(_MIRRORED[operator], tree.right, tree.left)
+        return self.compare(MIRRORED[operator], tree.right, tree.left)
 
     def _one_of(self, tree: exp.In) -> Condition:
         """Spark casts the column and all values to one type, and rounds the values if that type has too few digits."""
@@ -222,7 +223,6 @@ def _terms(tree: Any, kind: type[exp.Connector]) -> list[Any]:
 _OPERATORS: Mapping[type, Operator] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
-_MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 # --- exactly ----------------------------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class Condition:
 UNKNOWN = Condition()
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
+MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 OPPOSITE: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -182,7 +181,7 @@ class _Reader:
         if value.kind == "date":
             return value
         if value.kind == "timestamp_ntz":
-            return Value("date", lambda rows: _floored(value.of(rows)).cast(pa.date32()))
+            return Value("date", lambda rows: pc.floor_temporal(value.of(rows), unit="day").cast(pa.date32()))
         raise Unsure(f"the day of a {value.kind} depends on the time zone of Spark's session")
 
     def _part_of_day(self, tree: Any) -> Value:
@@ -237,11 +236,8 @@ class _Reader:
             raise Unsure("dbio evaluates coalesce only if its values have one type")
         [kind] = kinds
         arrow = arrow_type(kind)
-        return Value(kind, lambda rows: reduce(_or_else, (fit(it.of(rows), arrow) for it in values)))
-
-
-def _or_else(one: Any, other: Any) -> Any:
-    return pc.coalesce(one, other)
+        first: Any = pc.coalesce
+        return Value(kind, lambda rows: first(*(fit(it.of(rows), arrow) for it in values)))
 
 
 _TYPES: Mapping[str, str] = {
@@ -271,10 +267,6 @@ def _number(text: str) -> Value:
         digits = max(len(decimal.as_tuple().digits), scale)
         return _constant(decimal, f"decimal({digits},{scale})")
     raise Unsure(f"the type of the number {text:.40} depends on Spark's rules")
-
-
-def _floored(values: Any) -> Any:
-    return pc.floor_temporal(values, unit="day")
 
 
 # --- into a column ------------------------------------------------------------------------------------------------

@@ -11,14 +11,23 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dbio_commit.data.conditions.tree import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, OneOf, Operator
+from dbio_commit.data.conditions.tree import (
+    MIRRORED,
+    UNKNOWN,
+    AllOf,
+    AnyOf,
+    Comparison,
+    Condition,
+    IsNull,
+    OneOf,
+    Operator,
+)
 
 if TYPE_CHECKING:
     import polars
 
 _OPERATORS: Mapping[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _JOINS: Mapping[str, type[AllOf | AnyOf]] = {"And": AllOf, "LogicalAnd": AllOf, "Or": AnyOf, "LogicalOr": AnyOf}
-_MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def outline(predicate: "polars.Expr", schema: Mapping[str, Any]) -> Condition:
@@ -56,7 +65,7 @@ class _Reader:
         if (column := self._column(left)) is not None:
             return self._compare(column, operator, right)
         column = self._column(right)
-        return UNKNOWN if column is None else self._compare(column, _MIRRORED[operator], left)
+        return UNKNOWN if column is None else self._compare(column, MIRRORED[operator], left)
 
     def _of_function(self, inputs: Any, function: Any) -> Condition:
         """A function is compared as a whole, because a field that is not expected may change the meaning."""

@@ -13,7 +13,7 @@ from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.log.collector import collector_paused
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.bounds import PartStatistics
-from dbio_commit.log.parts.memory import release
+from dbio_commit.log.parts.parquet import release
 from dbio_commit.log.parts.reader import PartReader
 from dbio_commit.log.parts.slices import SlicedNews
 from dbio_commit.log.parts.windows import FileRows

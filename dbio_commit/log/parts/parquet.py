@@ -22,8 +22,6 @@ import pyarrow.parquet as pq
 from dbio_commit.data import pages
 from dbio_commit.data.chunks import check_footer, decode_footer
 from dbio_commit.data.parquet_file import parquet_file
-from dbio_commit.log.parts.memory import release
-from dbio_commit.log.parts.pieces import Pieces
 from dbio_commit.log.parts.rows import FACTS, KINDS, KeysOf, beside, check_rows, listed
 from dbio_commit.protocol.parts import Group, Key, Part, PartKind, Statistics
 
@@ -473,3 +471,54 @@ def _with_prefixes(names: Sequence[str], wanted: Collection[str]) -> list[int]:
         return (".".join(components[:count]) for count in range(1, len(components) + 1))
 
     return [i for i, name in enumerate(names) if any(it in wanted for it in prefixes(name))]
+
+
+# --- a file of which only some bytes were fetched -------------------------------------------------------------------
+
+
+class Pieces(io.RawIOBase):
+    """A file with only some byte ranges, given by their offsets. Reading any other byte raises OSError."""
+
+    def __init__(self, size: int, pieces: Mapping[int, bytes | memoryview]) -> None:
+        self._size, self._at = size, 0
+        self._pieces = sorted((at, memoryview(body)) for at, body in pieces.items())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._at + size)
+        found = list[memoryview]()
+        while self._at < end:
+            start, body = next(
+                ((at, it) for at, it in self._pieces if at <= self._at < at + len(it)), (0, memoryview(b""))
+            )
+            if not body:
+                raise OSError(f"byte {self._at} was not fetched")
+            piece = body[self._at - start : end - start]
+            found.append(piece)
+            self._at += len(piece)
+        return b"".join(found)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def release() -> None:
+    """Returns freed memory to the operating system. Otherwise the process would keep it for a while.
+
+    The system's pool also returns the memory of large Python objects.
+    """
+    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
+        pool.release_unused()

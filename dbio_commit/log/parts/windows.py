@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from dbio_commit.log.parts import rows
-from dbio_commit.log.parts.memory import release
+from dbio_commit.log.parts.parquet import release
 from dbio_commit.log.parts.reader import Fetched, PartReader
 from dbio_commit.protocol import names
 from dbio_commit.protocol.parts import Key, Part

@@ -14,6 +14,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.figures import size_text
 from dbio_commit.base.options import Compression
 from dbio_commit.commit.write.spill import Spill, Waiting, spill_directory
 from dbio_commit.data import encoding
@@ -24,7 +25,6 @@ from dbio_commit.maintenance.compact.plan import Bin
 from dbio_commit.maintenance.compact.reading import Reading, SourceFacts, Work
 from dbio_commit.maintenance.compact.report import STOPPED
 from dbio_commit.maintenance.compact.rewrite import BinOutcome, check_rows, file_name, in_order, outcome_of, write_file
-from dbio_commit.maintenance.figures import size_text
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store

@@ -1,6 +1,7 @@
 """Finds the files and markers that may have values of rows which fulfil a condition. Reads, and changes nothing."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any
 
@@ -12,9 +13,14 @@ from dbio_commit.data.conditions.pruning import column_types, prune
 from dbio_commit.data.conditions.tree import Condition
 from dbio_commit.log.listing import read_markers
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.maintenance.vacuum.packed import Paths
+from dbio_commit.maintenance.vacuum.plan import Candidate
+from dbio_commit.maintenance.vacuum.table_plan import Judge
 from dbio_commit.maintenance.vacuum.workers import chunks
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Reason, Why
 from dbio_commit.protocol.markers.schema import decode_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, added_sizes
@@ -87,8 +93,8 @@ def refuse_dropped(snapshot: Snapshot, where: str, time_zone: str | None) -> Non
         if (info := commit.marker.dbio_commit) and info.schema and not commit.marker.is_abort:
             writers.setdefault(bytes(info.schema), set()).add(commit.tid)
     columns = {schema: _fields_by_name(schema) for schema in writers}
-    for fields in columns.values():
-        dropped |= {name: field for name, field in fields.items() if name not in known}
+    for own in columns.values():
+        dropped |= {name: it for name, it in own.items() if name not in known}
     if not dropped or not _fits(where, [*now, *dropped.values()], time_zone):
         return
     used = {it for it in dropped if not _fits(where, [*now, *(dropped[o] for o in dropped if o != it)], time_zone)}
@@ -174,3 +180,49 @@ def forgetful_markers(
             if lost and finder.by_facts(lost, [Decided(entry.modified, tid, marker)]):
                 found.add(tid)
     return found
+
+
+# --- which files are deleted at once --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """The removed files that may have held rows to erase."""
+
+    paths: Paths = field(default_factory=Paths)
+    flagged: frozenset[str] = frozenset()
+    """The transactions whose commit markers have statistics or names of such files. A marker can be deleted only if no
+    file is left whose removal it records, so these files are deleted, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureJudge(Judge):
+    """Decides for each file that is not live whether it is deleted at once."""
+
+    doomed: Doomed = field(default_factory=Doomed)
+    also: frozenset[str] = frozenset()
+    """The files of this share that flagged transactions removed."""
+    below: list[str] = field(default_factory=list)
+    """The markers below the root are added to these. The judges of all shares have one list."""
+
+    @classmethod
+    def made_of(cls, judge: Judge, doomed: Doomed, share: Snapshot, below: list[str]) -> "ErasureJudge":
+        values = {it.name: getattr(judge, it.name) for it in fields(Judge)}
+        return cls(**values, doomed=doomed, also=_removed_by(doomed.flagged, share), below=below)
+
+    def within(self, share: Snapshot) -> "ErasureJudge":
+        return ErasureJudge.made_of(Judge.within(self, share), self.doomed, share, self.below)
+
+    def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
+        inside = (entry for entry in entries if entry.size and "/" in entry.path)
+        self.below.extend(it.path for it in inside if names.parse_log_name(names.split(it.path)[1]))
+        return Judge.garbage(self, entries)
+
+    def _is_due(self, entry: Entry, why: Why) -> bool:
+        if why.reason is not Reason.REMOVED:
+            return Judge._is_due(self, entry, why)
+        return entry.path in self.doomed.paths or entry.path in self.also or why.tid in self.doomed.flagged
+
+
+def _removed_by(tids: Collection[str], share: Snapshot) -> frozenset[str]:
+    return frozenset(path for commit in share.decided if commit.tid in tids for path in commit.marker.removed)

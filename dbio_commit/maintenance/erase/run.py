@@ -17,11 +17,19 @@ from dbio_commit.commit.tids import new_uuid
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.maintenance.erase.find import Finder, forgetful_markers, look_into, refuse_dropped, removed_files
-from dbio_commit.maintenance.erase.judge import Doomed, ErasureJudge
+from dbio_commit.maintenance.erase.find import (
+    Doomed,
+    ErasureJudge,
+    Finder,
+    forgetful_markers,
+    look_into,
+    refuse_dropped,
+    removed_files,
+)
 from dbio_commit.maintenance.erase.remains import remains_of
 from dbio_commit.maintenance.erase.report import EraseReport, Pending
-from dbio_commit.maintenance.publish import DIRECTORIES, find_formats, forget_published, publish_each, try_to_publish
+from dbio_commit.maintenance.publish import find_formats, forget_published, publish_each, try_to_publish
+from dbio_commit.maintenance.publish.places import DIRECTORIES
 from dbio_commit.maintenance.vacuum import table_plan as plan
 from dbio_commit.maintenance.vacuum.executor import Executor
 from dbio_commit.maintenance.vacuum.packed import Paths

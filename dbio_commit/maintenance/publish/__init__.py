@@ -12,48 +12,23 @@ from typing import Any, NamedTuple
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, DbioError, ObjectNotFoundError
-from dbio_commit.base.logs import get_logger
-from dbio_commit.commit.best_effort import best_effort
+from dbio_commit.base.logs import best_effort, get_logger
 from dbio_commit.commit.context import WriteContext
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.data.footers import Inspector
 from dbio_commit.log.metadata import UNPURGED_S
 from dbio_commit.maintenance.publish import delta, spark, symlink
-from dbio_commit.maintenance.publish.engines import decimal_columns, find_limits, limited_directories, limits_of_iceberg
+from dbio_commit.maintenance.publish.engines import decimal_columns, find_limits, limited_directories
 from dbio_commit.maintenance.publish.iceberg import cleanup as iceberg_upkeep
 from dbio_commit.maintenance.publish.iceberg import publication as iceberg_publication
 from dbio_commit.maintenance.publish.iceberg import versions as iceberg_versions
 from dbio_commit.maintenance.publish.live import Live, read_live
 from dbio_commit.maintenance.publish.lookout import OvertakenError
-from dbio_commit.maintenance.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
+from dbio_commit.maintenance.publish.places import DIRECTORIES, Own, Published, is_published
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.partitions import partition_types
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.store import Store
-
-__all__ = [
-    "DIRECTORIES",
-    "SUPERSEDING",
-    "Format",
-    "Published",
-    "context_of",
-    "decimal_columns",
-    "find_formats",
-    "find_limits",
-    "find_others",
-    "find_own",
-    "find_problems",
-    "find_superseded",
-    "forget_published",
-    "is_published",
-    "limited_directories",
-    "limits_of_iceberg",
-    "parse_formats",
-    "publish",
-    "publish_each",
-    "published_at",
-    "try_to_publish",
-]
 
 _log = get_logger(__name__)
 

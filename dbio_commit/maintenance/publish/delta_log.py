@@ -30,8 +30,8 @@ from dbio_commit.maintenance.publish.bounds import (
     too_much,
 )
 from dbio_commit.maintenance.publish.delta_schema import DeltaSchema
+from dbio_commit.maintenance.publish.difference import ShownCommits, digest_of
 from dbio_commit.maintenance.publish.places import DIRECTORIES, by_number
-from dbio_commit.maintenance.publish.shown import ShownCommits, digest_of
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format

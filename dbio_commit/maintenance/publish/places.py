@@ -1,15 +1,17 @@
-"""The formats of publications, the place of each in the table, and the report of a publication. Pure."""
+"""The formats of publications, the place of each in the table, its URL, and the report of a publication."""
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.base.shown import Shown
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import LAST_NUMBER, split
 from dbio_commit.protocol.settings import Format
+from dbio_commit.store import Store, parse_location
 
 DIRECTORIES: Final[Mapping[Format, str]] = {
     Format.DELTA: "_delta_log",
@@ -94,3 +96,31 @@ def is_published(path: str) -> bool:
     """Whether an object at this path below the root of a dbio table belongs to a publication."""
     first, slash, _ = path.partition("/")
     return bool(slash) and first in DIRECTORIES.values()
+
+
+# --- URLs -----------------------------------------------------------------------------------------------------------
+
+
+_ACCOUNT = re.compile(r"(?:^|;)\s*AccountName=([^;]+)", re.IGNORECASE)
+
+
+def root_url(store: Store, *, s3: str) -> str:
+    """The root as `file:///...`, `abfss://container@account...`, or with `s3` as the scheme; not escaped.
+
+    Raises InvalidInputError if the storage account of an Azure container is not known.
+    """
+    it = parse_location(store.url)
+    account = _account(getattr(store, "storage_options", {}))
+    if it.scheme == "az" and not (it.account or account):
+        raise InvalidInputError(
+            f"{store.url} names no storage account, and absolute paths need one; name the table as "
+            "abfss://container@account.dfs.core.windows.net/..., or give account_name"
+        )
+    return it.hadoop_url(s3=s3, account=account)
+
+
+def _account(options: dict[str, Any]) -> str | None:
+    """The account name as adlfs finds it."""
+    text = options.get("connection_string") or os.environ.get("AZURE_STORAGE_CONNECTION_STRING") or ""
+    match = _ACCOUNT.search(text)
+    return options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") or (match[1] if match else None)

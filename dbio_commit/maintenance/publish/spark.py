@@ -16,11 +16,10 @@ from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, Objec
 from dbio_commit.maintenance.publish.bounds import memory_of, refuse_unreadable
 from dbio_commit.maintenance.publish.live import Live, names_absent, withdraw_if_dropped
 from dbio_commit.maintenance.publish.lookout import Lookout
-from dbio_commit.maintenance.publish.places import DIRECTORIES, Own, Published, by_number
+from dbio_commit.maintenance.publish.places import DIRECTORIES, Own, Published, by_number, root_url
 from dbio_commit.maintenance.publish.reading import is_there, read_head, read_lines
 from dbio_commit.maintenance.publish.remembered import TableKey, find, keep, keep_new
 from dbio_commit.maintenance.publish.sink_log import SinkList, decode_list, encode_list
-from dbio_commit.maintenance.publish.urls import root_url
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format

@@ -31,8 +31,7 @@ from dbio_commit.maintenance.publish.bounds import (
 )
 from dbio_commit.maintenance.publish.live import Live, names_absent, read_live, withdraw_if_dropped
 from dbio_commit.maintenance.publish.lookout import Lookout, OvertakenError
-from dbio_commit.maintenance.publish.places import DIRECTORIES, Own, Published, by_number
-from dbio_commit.maintenance.publish.urls import root_url
+from dbio_commit.maintenance.publish.places import DIRECTORIES, Own, Published, by_number, root_url
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.bodies import MAX_BYTES

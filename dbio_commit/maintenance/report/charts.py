@@ -10,8 +10,8 @@ from math import ceil
 
 from markupsafe import Markup
 
+from dbio_commit.base.figures import number_text
 from dbio_commit.base.texts import visible
-from dbio_commit.maintenance.figures import number_text
 
 _WIDTH, _HEIGHT = 720, 200
 _LEFT, _TOP, _BOTTOM = 56, 12, 26

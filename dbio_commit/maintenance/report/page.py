@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dbio_commit import __version__
+from dbio_commit.base.figures import age_text, count_text, number_text, size_text, time_text
 from dbio_commit.base.texts import visible
-from dbio_commit.maintenance.figures import age_text, count_text, number_text, size_text, time_text
 from dbio_commit.maintenance.report import charts
 from dbio_commit.maintenance.report.health import ABORTED, Activity, Amount, Period, SizeClass, TableHealth, Vacuumed
 from dbio_commit.protocol.garbage import Reason

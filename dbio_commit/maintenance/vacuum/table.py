@@ -27,7 +27,8 @@ from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
 from dbio_commit.log.opening import read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.other_vacuum import Signs, find_signs
-from dbio_commit.maintenance.publish import DIRECTORIES, SUPERSEDING, Format, find_superseded, try_to_publish
+from dbio_commit.maintenance.publish import SUPERSEDING, find_superseded, try_to_publish
+from dbio_commit.maintenance.publish.places import DIRECTORIES
 from dbio_commit.maintenance.vacuum import table_plan as plan
 from dbio_commit.maintenance.vacuum.executor import Executor
 from dbio_commit.maintenance.vacuum.packed import Paths
@@ -43,7 +44,7 @@ from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.names import Kind
-from dbio_commit.protocol.settings import published_forms
+from dbio_commit.protocol.settings import Format, published_forms
 
 _log = get_logger(__name__)
 

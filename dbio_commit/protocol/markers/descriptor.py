@@ -1,8 +1,8 @@
-"""The descriptor, `_dbio_table`: what makes a directory a dbio table. Pure."""
+"""The descriptor, `_dbio_table`: what makes a directory a dbio table, and identifies it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
@@ -29,6 +29,15 @@ class Descriptor(Body, frozen=True, kw_only=True):
     def records_columns(self) -> bool:
         """Whether an adoption has recorded the columns. They are in its checkpoint, from before any turn."""
         return ADOPTED in self.properties
+
+
+class Origin(NamedTuple):
+    """Identifies a table."""
+
+    table_id: str
+    """The id in the descriptor. A table that is created again at the same place has another."""
+    dated: datetime | None = None
+    """The descriptor's time on the store. A copy has another. None if the writer has not seen it."""
 
 
 def decode_descriptor(body: bytes, *, where: str) -> Descriptor:

@@ -4,8 +4,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.maintenance.publish.places import DIRECTORIES
-from dbio_commit.maintenance.publish.urls import root_url
+from dbio_commit.maintenance.publish.places import DIRECTORIES, root_url
 from dbio_commit.protocol.settings import PUBLISH, Format, published_forms
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.session.held import holding

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import Table, __version__
+from dbio_commit.base.figures import time_text
 from dbio_commit.commit import provenance
-from dbio_commit.maintenance.figures import time_text
 from dbio_commit.protocol import names
 from tests.command_line import append, dbio, dbio_json, in_terminal, lines, new_files
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dbio_commit.maintenance.figures import age_text, time_text
+from dbio_commit.base.figures import age_text, time_text
 
 
 @pytest.mark.parametrize(

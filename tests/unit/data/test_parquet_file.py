@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 import dbio_commit
 from dbio_commit.data.parquet_file import parquet_file
-from dbio_commit.log.parts.parquet import OpenStatistics, decode_groups, encode_part, encode_statistics
-from dbio_commit.log.parts.pieces import Pieces
+from dbio_commit.log.parts.parquet import OpenStatistics, Pieces, decode_groups, encode_part, encode_statistics
 from dbio_commit.log.parts.rows import FILES, FileRow, files_table
 from dbio_commit.protocol import names
 
@@ -66,7 +65,7 @@ def test_a_process_may_end_directly_after_a_read() -> None:
         import io, os
         import pyarrow as pa, pyarrow.parquet as pq
         from dbio_commit.data.parquet_file import parquet_file
-        from dbio_commit.log.parts.pieces import Pieces
+        from dbio_commit.log.parts.parquet import Pieces
 
         def read(body):
             file = parquet_file(pa.PythonFile(Pieces(len(body), {0: body})))

@@ -23,8 +23,8 @@ from dbio_commit.feed.position import Position, Start, decode_position, encode_p
 from dbio_commit.protocol.as_of import in_order
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.history import FileChange, History
+from dbio_commit.protocol.markers.descriptor import Origin
 from dbio_commit.protocol.markers.files import AddedFiles
-from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.state import NO_METADATA, live_files
 from tests.builders import NOW, data, marker
 

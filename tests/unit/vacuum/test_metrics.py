@@ -15,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dbio_commit import Table
 from dbio_commit.feed.streams import StreamLag
-from dbio_commit.maintenance.publish import Format, published_at
+from dbio_commit.maintenance.publish import published_at
 from dbio_commit.maintenance.report.health import look
 from dbio_commit.maintenance.vacuum.report import RunSummary, in_short
+from dbio_commit.protocol.settings import Format
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import World
 from tests.unit.vacuum.test_schedule import FakeVacuum, config, report, scrape, value

@@ -28,9 +28,8 @@ from dbio_commit.maintenance.publish.iceberg.metadata import (
 )
 from dbio_commit.maintenance.publish.iceberg.versions import IcebergListing, find_last, get_metadata, list_all
 from dbio_commit.maintenance.publish.iceberg.writing import UnusableError, read_list
-from dbio_commit.maintenance.publish.places import Own
+from dbio_commit.maintenance.publish.places import Own, root_url
 from dbio_commit.maintenance.publish.remembered import TableKey
-from dbio_commit.maintenance.publish.urls import root_url
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.store import Store

@@ -12,10 +12,10 @@ from typing import Annotated, Any, NamedTuple, Self
 from msgspec import UNSET, Meta, MsgspecError, Struct, UnsetType, json
 from msgspec import field as struct_field
 
+from dbio_commit.maintenance.publish.difference import ShownCommits
 from dbio_commit.maintenance.publish.iceberg.manifests import Form, is_list, is_manifest
 from dbio_commit.maintenance.publish.iceberg.schema import FIRST_PARTITION_ID, Field, check_published, has_other_ids
 from dbio_commit.maintenance.publish.places import DIRECTORIES, by_number
-from dbio_commit.maintenance.publish.shown import ShownCommits
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format

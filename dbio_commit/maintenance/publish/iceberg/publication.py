@@ -17,7 +17,14 @@ from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.publish.bounds import refuse_unreadable
 from dbio_commit.maintenance.publish.delta_log import to_ms
-from dbio_commit.maintenance.publish.difference import DifferencePart, UnknownError, changes_data, compared, made_by
+from dbio_commit.maintenance.publish.difference import (
+    DifferencePart,
+    ShownCommits,
+    UnknownError,
+    changes_data,
+    compared,
+    made_by,
+)
 from dbio_commit.maintenance.publish.iceberg.avro import needs_fastavro
 from dbio_commit.maintenance.publish.iceberg.files import EntryMaker
 from dbio_commit.maintenance.publish.iceberg.manifests import ADDED, Manifest, Span
@@ -63,11 +70,9 @@ from dbio_commit.maintenance.publish.iceberg.writing import (
 )
 from dbio_commit.maintenance.publish.live import Live, columns_of, withdraw_if_dropped
 from dbio_commit.maintenance.publish.lookout import Lookout, OvertakenError
-from dbio_commit.maintenance.publish.places import Published
+from dbio_commit.maintenance.publish.places import Published, root_url
 from dbio_commit.maintenance.publish.reading import is_there
 from dbio_commit.maintenance.publish.remembered import TableKey
-from dbio_commit.maintenance.publish.shown import ShownCommits
-from dbio_commit.maintenance.publish.urls import root_url
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 

@@ -15,18 +15,6 @@ from dbio_commit.spark.session.hadoop import abfs, gcs, s3a
 from dbio_commit.spark.session.hadoop.row import AssumedRole, OptionsBuilder, Row
 from dbio_commit.store import Location
 
-__all__ = [
-    "PREFIXES",
-    "AssumedRole",
-    "HadoopSettings",
-    "Translation",
-    "gives_credentials",
-    "is_known",
-    "is_secret",
-    "narrow",
-    "translate",
-]
-
 HadoopSettings = Mapping[str, str]
 """Hadoop settings by name, such as "fs.s3a.endpoint"."""
 

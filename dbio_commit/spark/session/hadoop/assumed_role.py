@@ -11,7 +11,7 @@ from aiobotocore.credentials import (
 from aiobotocore.session import AioSession
 from botocore.exceptions import NoCredentialsError
 
-from dbio_commit.spark.session.hadoop import AssumedRole
+from dbio_commit.spark.session.hadoop.row import AssumedRole
 
 
 class RoleSession(AioSession):  # type: ignore[misc]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dbio_commit as dbio
-from dbio_commit.commit.write.key_index import KeyIndex
+from dbio_commit.commit.write.merge_sides import KeyIndex
 from dbio_commit.commit.write.parallel import write_rows
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.unit.commit.write.test_rewrite import metrics, recorded, rows_from, texts

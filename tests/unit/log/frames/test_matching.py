@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import FileInfo, Table
-from dbio_commit.data.alike import Match, match
 from dbio_commit.log.frames import matching
-from dbio_commit.log.frames.matching import match_files
+from dbio_commit.log.frames.matching import Match, match, match_files
 from dbio_commit.protocol import names
 from tests.histories import columns
 

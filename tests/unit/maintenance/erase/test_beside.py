@@ -22,9 +22,10 @@ from dbio_commit.log.listing import read_checkpoint
 from dbio_commit.maintenance.copy import copy_state, copy_table
 from dbio_commit.maintenance.erase.report import EraseReport
 from dbio_commit.maintenance.incremental_copy import update_copy
-from dbio_commit.maintenance.publish import DIRECTORIES, Format, is_published
+from dbio_commit.maintenance.publish.places import DIRECTORIES, is_published
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.store.contract import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore

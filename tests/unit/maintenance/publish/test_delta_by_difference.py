@@ -18,8 +18,7 @@ import pytest
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.log.parts import windows
-from dbio_commit.maintenance.publish import delta, delta_replay
-from dbio_commit.maintenance.publish import shown as shown_commits
+from dbio_commit.maintenance.publish import delta, delta_replay, difference
 from dbio_commit.maintenance.publish.delta_log import DeltaShown, version_path
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
@@ -231,5 +230,5 @@ def shown(store: MemoryStore) -> set[str]:
 def test_versions_by_the_commits_since_are_those_of_comparisons_as_a_whole(seed: int) -> None:
     history = History(seed)
     history.publish()
-    with patch.object(shown_commits, "_NEWEST", history.chance.choice([1, 3, 100])):
+    with patch.object(difference, "_NEWEST", history.chance.choice([1, 3, 100])):
         history.run(12)

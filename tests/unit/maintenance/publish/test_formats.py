@@ -47,10 +47,9 @@ from dbio_commit.maintenance.publish.delta_schema import (
     partition_values,
     statistics,
 )
-from dbio_commit.maintenance.publish.places import is_published, parse_formats
+from dbio_commit.maintenance.publish.places import is_published, parse_formats, root_url
 from dbio_commit.maintenance.publish.sink_log import decode_list, encode_list
 from dbio_commit.maintenance.publish.spark import STEP
-from dbio_commit.maintenance.publish.urls import root_url
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.files import Bounds

@@ -23,16 +23,7 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.commit import probe as probe_module
-from dbio_commit.maintenance.publish import (
-    DIRECTORIES,
-    Format,
-    bounds,
-    delta_checkpoint,
-    delta_replay,
-    places,
-    reading,
-    symlink,
-)
+from dbio_commit.maintenance.publish import bounds, delta_checkpoint, delta_replay, places, reading, symlink
 from dbio_commit.maintenance.publish import delta as delta_module
 from dbio_commit.maintenance.publish import delta_log as delta_log_module
 from dbio_commit.maintenance.publish.delta_log import (
@@ -42,10 +33,11 @@ from dbio_commit.maintenance.publish.delta_log import (
     checkpoint_path,
     version_path,
 )
-from dbio_commit.maintenance.publish.places import in_sequence
+from dbio_commit.maintenance.publish.places import DIRECTORIES, in_sequence
 from dbio_commit.maintenance.vacuum.report import Control, VacuumReport
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import LAST_NUMBER
+from dbio_commit.protocol.settings import Format
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns

@@ -9,7 +9,8 @@ import pytest
 from dbio_commit.base.errors import CommitConflictError, CorruptMarkerError, UnsupportedTableError
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.data.footers import inspect_files
-from dbio_commit.maintenance.publish import DIRECTORIES, context_of
+from dbio_commit.maintenance.publish import context_of
+from dbio_commit.maintenance.publish.places import DIRECTORIES
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol.settings import Format
 from dbio_commit.table import Table, vacuum_table

@@ -20,12 +20,14 @@ from dbio_commit.base.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.commit import probe as probe_module
-from dbio_commit.maintenance.publish import DIRECTORIES, Format, delta_log, delta_replay
+from dbio_commit.maintenance.publish import delta_log, delta_replay
 from dbio_commit.maintenance.publish.delta_log import DeltaListing, DeltaShown, DeltaState, decode_version, version_path
+from dbio_commit.maintenance.publish.places import DIRECTORIES
 from dbio_commit.maintenance.publish.sink_log import decode_list
 from dbio_commit.maintenance.vacuum.report import Control
 from dbio_commit.protocol import names, settings
 from dbio_commit.protocol.markers.files import Bounds
+from dbio_commit.protocol.settings import Format
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests import iceberg_reader

@@ -11,11 +11,11 @@ import pytest
 
 import dbio_commit as dbio
 from dbio_commit import Table
+from dbio_commit.base.figures import age_text, size_text
 from dbio_commit.cli.report import look_at
 from dbio_commit.commit.joint import JointCommit
 from dbio_commit.data.footers import inspect_files
 from dbio_commit.feed.streams import StreamLag
-from dbio_commit.maintenance.figures import age_text, size_text
 from dbio_commit.maintenance.report import charts
 from dbio_commit.maintenance.report.health import Vacuumed, look
 from dbio_commit.maintenance.report.page import POLICY, Subject, render_index, render_page
