@@ -34,8 +34,7 @@ from dbio_commit.log.object_cache import holding
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import encode_home
-from dbio_commit.protocol.markers.joint import HERE, Joint, OtherTable, Part
-from dbio_commit.protocol.markers.turn import MOST_TABLES
+from dbio_commit.protocol.markers.joint import HERE, MOST_TABLES, Joint, OtherTable, Part
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)

@@ -1,14 +1,18 @@
 """What markers of a joint transaction record of its other tables. Pure. Rules: PROTOCOL.md, Joint transactions."""
 
 import re
+from typing import Annotated
 
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol.markers.bodies import INSPECT, Body, TableId
 
 HERE = "."
 """The path of a table from itself."""
+
+MOST_TABLES = 100
+"""The most tables of a joint transaction."""
 
 
 class OtherTable(Body, frozen=True, kw_only=True):
@@ -34,9 +38,9 @@ class Joint(Body, frozen=True, kw_only=True):
 
     home: OtherTable
     """The table in which the transaction is decided."""
-    tables: list[OtherTable]
+    tables: Annotated[list[OtherTable], Meta(max_length=MOST_TABLES)]
     """All tables of the transaction, with the home first."""
-    parts: list[Part] | None = None
+    parts: Annotated[list[Part], Meta(max_length=MOST_TABLES)] | None = None
     """In the home: what the other tables commit. It is read by `read_parts` only."""
 
     @property

@@ -8,9 +8,7 @@ from msgspec.structs import replace
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import INSPECT, REFERRING, VERSION, Body, TableId, decode_body, encode
-
-MOST_TABLES = 100
-"""The most tables of a joint transaction."""
+from dbio_commit.protocol.markers.joint import MOST_TABLES
 
 
 class Turn(Body, frozen=True, kw_only=True):

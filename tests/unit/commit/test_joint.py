@@ -1,5 +1,6 @@
 """Joint transactions: all of their tables have them, or none. Rules: PROTOCOL.md 15."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -810,6 +811,18 @@ def test_a_table_that_no_start_marker_names_as_its_home_decides_nothing() -> Non
     assert lake.rows() == [[0, 1], [0]]
     carry_out_everywhere(lake.stores["s3://lake/orders"], tid)
     assert lake.rows() == [[0, 1], [0, 1]]
+
+
+def test_a_home_marker_that_names_more_tables_than_a_writer_does_is_corrupt() -> None:
+    """Each of them would cost requests."""
+    lake, tid = decided_at_home()
+    home = lake.stores["s3://lake/orders"]
+    body, time = home.objects[names.committed(tid)]
+    marker = json.loads(body)
+    marker["dbio_commit"]["joint"]["tables"] *= 51
+    home.objects[names.committed(tid)] = (json.dumps(marker).encode(), time)
+    with pytest.raises(CorruptMarkerError, match=r"tables"):
+        carry_out_everywhere(home, tid)
 
 
 def test_a_table_that_is_not_the_home_is_not_made_to_abort() -> None:
