@@ -1,5 +1,6 @@
 """Several tables at one moment on each store (PROTOCOL.md 8.5): what a reader sees beside a loader, and requests."""
 
+from datetime import timedelta
 from threading import Event, Thread
 from unittest.mock import patch
 
@@ -7,6 +8,7 @@ import pytest
 
 import dbio_commit as dbio
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.log import listing
 from dbio_commit.store import mounts
 from dbio_commit.store.mounts import Mount
 from dbio_commit.table import Table
@@ -50,8 +52,9 @@ def test_no_reader_sees_the_second_of_two_commits_without_the_first(shared: Plac
 
 
 def test_tables_together_send_the_requests_that_they_send_alone_and_at_the_same_time(
-    s3: Place, s3_server: S3Server
+    s3: Place, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(listing, "SAME_SECOND", timedelta(0))  # else it depends on the age of each table what is read
     alone, *tables = _tables(s3, 4)
     for is_known in (False, True):  # its descriptor, then its marker
         rounds, requests = in_rounds(s3_server, alone.snapshot)
