@@ -57,4 +57,4 @@ def test_a_link_of_the_site_to_what_is_no_page_becomes_its_text(tmp_path: Path) 
 
 def test_a_link_of_the_site_to_what_a_page_is_made_of_becomes_a_link_to_the_page() -> None:
     assert "[API](docs/API.md)" in with_links_to(set(), ROOT / "README.md")
-    assert "[a list](RULES.md)" in with_links_to(set(), ROOT / "docs/PROTOCOL.md")
+    assert "[Tests](RULES.md)" in with_links_to(set(), ROOT / "docs/PROTOCOL.md")
