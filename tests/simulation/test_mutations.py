@@ -13,7 +13,7 @@ from .test_exhaustive import MUTATED
 
 NOT_FOUND = pytest.mark.xfail(strict=True, reason="400 seeds with an empty memory do not find it")
 UNFOUND = {"erase_beside_what_began_since", "publish_without_another_look"}
-"""Mutations that only the tests of erasures and of late publishers find. A seed that finds one belongs to `seeds.json`."""
+"""Mutations that only the tests of erasures and of late publishers find. A seed that finds one goes to `seeds.json`."""
 
 
 def _param(mutation: Mutation) -> object:
