@@ -23,6 +23,7 @@ from dbio_commit.base.errors import (
     TransactionStateError,
 )
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import command
 from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.joint import ABORTED, find_home, get_if_there, table_id_at
 from dbio_commit.log.listing import covered_commits, has_start, read_commit
@@ -181,6 +182,15 @@ def unknown(store: Store, path: str, cause: Exception | None) -> CommitStateUnkn
     return CommitStateUnknownError(
         f"whether {store.url_of(path)} was created is not known: {cause}; look for the tid with `dbio log` before you "
         "write the same data again"
+    )
+
+
+def refused(store: Store, tid: str, cause: Exception) -> CommitStateUnknownError:
+    """The error for a commit that the store refused, and its abort, too."""
+    return CommitStateUnknownError(
+        f"the commit of {tid} to {store.url} was refused, and so was its abort; a request that is still under way may "
+        f"be applied: with valid credentials, run `{command('dbio', 'abort', store.url, tid)}` before you write the "
+        f"same data again. {cause}"
     )
 
 

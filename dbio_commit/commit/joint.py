@@ -25,7 +25,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
-from dbio_commit.commit.decision import abort_many
+from dbio_commit.commit.decision import abort_many, refused
 from dbio_commit.commit.request import CommitRequest
 from dbio_commit.commit.root import Target
 from dbio_commit.commit.table_root import Draft, TableRoot
@@ -170,13 +170,8 @@ class JointCommit:
                     f"the joint transaction {self.tid} is committed, and this process failed: {error!r}. Its tables "
                     "get their markers from others. Look at `dbio show` before you write the same data again"
                 ) from error
-            if isinstance(error, AccessDeniedError) and not is_aborted and self.home is not None:
-                raise CommitStateUnknownError(
-                    f"the commit of the joint transaction {self.tid} to {self.home.url} was refused, and so was its "
-                    "abort; a request that is still under way may be applied: with valid credentials, run "
-                    f"`{command('dbio', 'abort', self.home.url, self.tid or '')}` before you write the same data "
-                    f"again. {error}"
-                ) from error
+            if isinstance(error, AccessDeniedError) and not is_aborted and self.home and self.tid:
+                raise refused(self.home, self.tid, error) from error
             raise
 
     def _draft(self) -> list[tuple[Member, Draft]]:

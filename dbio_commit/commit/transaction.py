@@ -31,6 +31,7 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.commit.checkpoints import checkpoint_by_chance
 from dbio_commit.commit.context import WriteContext
+from dbio_commit.commit.decision import refused
 from dbio_commit.commit.file_checks import FileChecks, check_new_path
 from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.joint import JointCommit, Member
@@ -409,12 +410,7 @@ class Transaction:
         """
         if not self._try_abort() and self._refused:
             self._state = _State.UNKNOWN
-            raise CommitStateUnknownError(
-                f"the commit of {self.tid} to {self._store.url} was refused, and so was its abort; a request that is "
-                "still under way may be applied: with valid credentials, run "
-                f"`{command('dbio', 'abort', self._store.url, self.tid)}` before you write the same data again. "
-                f"{self._refused}"
-            ) from self._refused
+            raise refused(self._store, self.tid, self._refused) from self._refused
 
     def _try_abort(self) -> bool:
         """Aborts, and logs a failure instead of raising it: then vacuum aborts. Returns whether it is aborted."""

@@ -59,15 +59,12 @@ class Home:
         if body is None and not is_started:
             body = get_if_there(self.store, path)  # decided between the two looks
         self._refuse_other()
-        if body is None and is_started and find_home(self.store, self.tid) is not None:
-            raise CorruptMarkerError(
-                f"{self.asker.url_of(names.started(self.tid))} names {self.store.url} as its home, and that table is "
-                f"not the home of {self.tid}, since its start marker names another one; {INSPECT}"
-            )
-        if body is None and not is_started:
-            self._refuse_forgotten()
+        if body is None and is_started:
+            self._refuse_participant()
+            return None
         if body is None:
-            return None if is_started else ABORTED
+            self._refuse_forgotten()
+            return ABORTED
         if decode_commit(body, where=self.url, scope=Scope.TABLE).is_abort:
             return ABORTED
         part = read_parts(body, where=self.url).get(self.asker_id)
@@ -76,6 +73,13 @@ class Home:
                 f"{self.url} commits nothing to {self.asker.url}, whose start marker names this home; {INSPECT}"
             )
         return part
+
+    def _refuse_participant(self) -> None:
+        if find_home(self.store, self.tid) is not None:
+            raise CorruptMarkerError(
+                f"{self.asker.url_of(names.started(self.tid))} names {self.store.url} as its home, and that table is "
+                f"not the home of {self.tid}, since its start marker names another one; {INSPECT}"
+            )
 
     def _refuse_forgotten(self) -> None:
         is_decided = get_if_there(self.asker, names.committed(self.tid)) is not None

@@ -148,8 +148,7 @@ class Commit:
     @property
     def joint(self) -> Sequence[str]:
         """The other tables of its joint transaction, by the paths of their roots from this one; else empty."""
-        joint = self.marker.dbio_commit.joint if self.marker.dbio_commit else None
-        return joint.others if joint else []
+        return self.marker.joint_with
 
     @property
     def added(self) -> Sequence[str]:

@@ -233,7 +233,7 @@ def look(
     last = max(committed, key=lambda commit: commit.modified, default=None)
     pending = _pending(snapshot, check, at)
     applications = list_applications(snapshot.transactions, remembered=snapshot.checkpoint.apps, now=at)
-    joint_with = sorted({path for it in committed for path in _joint_with(it)})
+    joint_with = sorted({path for it in committed for path in it.marker.joint_with})
     applications.sort(key=lambda it: (it.committed is None, -it.committed.timestamp() if it.committed else 0, it.id))
     return TableHealth(
         url=_text(snapshot.url),
@@ -294,11 +294,6 @@ def _text(text: str, most: int = MOST_TEXT) -> str:
 def _operation(decided: Decided) -> str:
     marker = decided.marker
     return ABORTED if marker.is_abort else marker.dbio_commit.operation if marker.dbio_commit else "unknown"
-
-
-def _joint_with(decided: Decided) -> Sequence[str]:
-    info = decided.marker.dbio_commit
-    return info.joint.others if info and info.joint else []
 
 
 # --- live files ---------------------------------------------------------------------------------------------------

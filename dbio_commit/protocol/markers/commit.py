@@ -31,7 +31,7 @@ from dbio_commit.protocol.markers.bodies import (
     written,
 )
 from dbio_commit.protocol.markers.files import AddedFiles, ColumnBounds, FileInfo, bounds_of, without_statistics
-from dbio_commit.protocol.markers.joint import Joint, check_other
+from dbio_commit.protocol.markers.joint import HERE, Joint, check_other
 from dbio_commit.protocol.markers.provenance import Provenance
 from dbio_commit.protocol.markers.schema import NO_SCHEMA, Schemas, check_schema, decode_schema
 from dbio_commit.protocol.markers.start import App
@@ -191,6 +191,12 @@ class CommitMarker(Body, frozen=True, kw_only=True):
     @property
     def is_abort(self) -> bool:
         return self.dbio_commit is not None and self.dbio_commit.operation == "abort"
+
+    @property
+    def joint_with(self) -> list[str]:
+        """The other tables of its joint transaction, by the paths of their roots from this one; else empty."""
+        joint = self.dbio_commit.joint if self.dbio_commit else None
+        return [it.path for it in joint.tables if it.path != HERE] if joint else []
 
     def is_of(self, files: Collection[str]) -> bool:
         """Whether it adds exactly these files. A checkpoint may have forgotten some, but records their number."""

@@ -43,11 +43,6 @@ class Joint(Body, frozen=True, kw_only=True):
     parts: Annotated[list[Part], Meta(max_length=MOST_TABLES)] | None = None
     """In the home: what the other tables commit. It is read by `read_parts` only."""
 
-    @property
-    def others(self) -> list[str]:
-        """The paths of the other tables."""
-        return [it.path for it in self.tables if it.path != HERE]
-
 
 def is_other(path: str) -> bool:
     """Whether this is the path of another table: ".." steps, and plain names after them."""
