@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import data, report
 from bench.duels import ROOT
-from bench.measure import Bench, Timing, parquet_size
+from bench.measure import Bench, Timing, parquet_size, rotated
 
 APPENDS = 200
 OURS, DELTA, KEPT, ICEBERG = "dbio_commit", "deltalake", "deltalake, table kept", "PyIceberg"
@@ -43,8 +43,7 @@ def frames(bench: Bench) -> report.Section:
         place = tempfile.mkdtemp(dir=CACHE) if what == "small in memory" else str(bench.directory)
         target = Path(place) / "frames"
         for round_ in range(bench.rounds):
-            first = round_ % len(ways)
-            for way in ways[first:] + ways[:first]:
+            for way in rotated(ways, round_):
                 bench.progress.update(measuring, description=f"frames: {what}: {way}")
                 found[way].append(_run(python, way, what, source, target, times[way]))
                 files[way] = parquet_size(target)

@@ -8,7 +8,7 @@ import sys
 
 from bench import report
 from bench.duels import ROOT, home_of
-from bench.measure import Bench, Timing
+from bench.measure import Bench, Timing, rotated
 
 APPENDS = 100
 WAYS = {
@@ -26,8 +26,7 @@ def joint(bench: Bench) -> report.Section:
     found: dict[str, list[float]] = {way: [] for way in WAYS}
     measuring = bench.progress.add_task("joint", total=len(WAYS) * bench.rounds)
     for round_ in range(bench.rounds):
-        ways = [*WAYS]
-        for way in ways[round_ % len(ways) :] + ways[: round_ % len(ways)]:
+        for way in rotated(WAYS, round_):
             bench.progress.update(measuring, description=f"joint: {WAYS[way]}")
             shutil.rmtree(target, ignore_errors=True)
             python = ducklake if "ducklake" in way else sys.executable

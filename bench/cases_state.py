@@ -19,7 +19,7 @@ from typing import Any
 from bench import report, states
 from bench.cases_requests import kinds
 from bench.cases_vacuum import Moto, moto_here
-from bench.measure import Bench, Timing
+from bench.measure import Bench, Timing, rotated
 from bench.states import PARTITIONS, PER_COMMIT, make_state, make_version_1
 from dbio_commit.log.parts import parquet, rows
 from dbio_commit.protocol import checkpoint, names, parts
@@ -202,8 +202,7 @@ def _reads(bench: Bench, it: State, tables: Mapping[str, Path]) -> dict[tuple[Ac
     empty: list[float] = []
     for round_ in range(bench.rounds + 1):
         empty.append(_in_a_process("opening", "", {})["peak_mb"])
-        first = round_ % len(ways)
-        for act, form in ways[first:] + ways[:first]:
+        for act, form in rotated(ways, round_):
             if round_ and (act, form) in once:
                 continue
             bench.progress.update(turns, description=f"state of {it}, {form}: {act.what}")

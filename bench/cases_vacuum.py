@@ -24,7 +24,7 @@ from werkzeug.serving import make_server
 import dbio_commit as dbio
 from bench import report
 from bench.cases_requests import kinds
-from bench.measure import Bench, Timing
+from bench.measure import Bench, Timing, rotated
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.testing import MemoryStore
@@ -61,8 +61,7 @@ def vacuum(bench: Bench) -> report.Section:
             bench.progress.advance(turns)
         found: dict[str, list[Found]] = {way: [] for way in ways}
         for round_ in range(place.rounds + 1):
-            first = round_ % len(ways)
-            for way in [*ways, *ways][first : first + len(ways)]:
+            for way in rotated(ways, round_):
                 table, objects = ways[way]
                 found[way].append(place.run(table, table))
                 deleted = found[way][-1].answer["deleted"]

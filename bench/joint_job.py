@@ -16,9 +16,8 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pyarrow as pa
+from bench.frames_job import SMALL as ROWS
 
-ROWS = pa.table({"id": list(range(100)), "x": [0.5] * 100, "s": ["text"] * 100})
 TABLES = ("orders", "customers")
 
 Append = Callable[[], object]

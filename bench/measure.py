@@ -4,15 +4,18 @@ import os
 import re
 import statistics
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 from rich.progress import Progress
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,13 @@ class Timing:
         return [f"{value:.3g}" for value in (self.median, min(self.seconds), max(self.seconds))]
 
 
+def rotated(ways: Iterable[_T], round_: int) -> list[_T]:
+    """The ways in the order of a round: each round begins with another one."""
+    each = [*ways]
+    first = round_ % len(each)
+    return each[first:] + each[:first]
+
+
 def take_turns(
     bench: Bench,
     what: str,
@@ -111,8 +121,7 @@ def take_turns(
     turns = bench.progress.add_task(what, total=len(ways) * (rounds + 1))
     names = list(ways)
     for round_ in range(rounds + 1):
-        first = round_ % len(names)
-        for name in names[first:] + names[:first]:
+        for name in rotated(names, round_):
             bench.progress.update(turns, description=f"{what}: {name}")
             if before:
                 before(name)

@@ -26,11 +26,12 @@ from dbio_commit.log.schema_drift import find_drifted, find_other_types
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.compact.cluster import cluster
 from dbio_commit.maintenance.compact.options import MOST_BYTES, CompactOptions
+from dbio_commit.maintenance.compact.placed import placed_files
 from dbio_commit.maintenance.compact.plan import CLUSTERED_BYTES, Bin, in_commits, plan_bins
 from dbio_commit.maintenance.compact.reading import Work
 from dbio_commit.maintenance.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.maintenance.compact.rewrite import BinOutcome, rewrite
-from dbio_commit.maintenance.compact.runs import placed_files, plan_groups
+from dbio_commit.maintenance.compact.runs import plan_groups
 from dbio_commit.maintenance.publish import context_of
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows

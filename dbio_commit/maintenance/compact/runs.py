@@ -5,20 +5,16 @@ other files are *loose*. Loose files are rewritten, with those files of runs amo
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from dbio_commit.data.conditions.pruning import column_types
 from dbio_commit.data.conditions.tree import Facts
-from dbio_commit.data.counts import facts_in
-from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.maintenance.compact.options import is_small
 from dbio_commit.maintenance.compact.plan import COMMIT_FILES, Bin
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.state import DataFile, LiveFiles
+from dbio_commit.protocol.state import DataFile
 
 WHOLE_TIMES = 1.5
 """A whole run is rewritten if it has at most so many times as many rows as the files that are rewritten already. So
@@ -187,38 +183,3 @@ class _Ranges:
             return True
         before = bisect_left(self._lows, own.high)  # the number of ranges that begin below the end of this one
         return bool(before) and self._highs[before - 1] > own.low
-
-
-# --- where files are, by what markers record -------------------------------------------------------------------------
-
-
-def placed_files(
-    snapshot: Snapshot, columns: Mapping[str, Any], cluster_by: Sequence[str], *, anew: Collection[str] = ()
-) -> Iterator[PlacedFile]:
-    """The files of the snapshot. The files with the paths `anew` are loose in any case. Reads no data files."""
-    live = LiveFiles.of(snapshot.files)
-    decided = {it.tid: it for it in replace(snapshot, files=live).of_files}
-    types = column_types(columns)
-    wanted, files = [(name, types[name]) for name in cluster_by], {file.path: file for file in live}
-    for added in live.by_transaction:
-        own = clustered_by(decided.get(added.tid or ""))
-        is_run = is_same(own, cluster_by)
-        for path, facts in facts_in(added, decided, wanted):
-            is_loose = not own or path in anew
-            yield PlacedFile(
-                file=files[path],
-                rows=facts[0].rows,
-                ranges=tuple(map(range_of, facts)),
-                run=added.tid if is_run and not is_loose else None,
-                is_other=not is_run and not is_loose,
-            )
-
-
-def clustered_by(commit: Decided | None) -> Sequence[str]:
-    """The columns by which the transaction has clustered its files; none if it has not."""
-    return (commit.marker.dbio_commit.clustered if commit and commit.marker.dbio_commit else None) or ()
-
-
-def is_same(columns: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether both name the same columns, in any order."""
-    return {it.lower() for it in columns} == {it.lower() for it in others}

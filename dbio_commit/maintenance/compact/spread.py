@@ -10,7 +10,8 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import label
 from dbio_commit.data.clustering import fitted_columns
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.maintenance.compact.runs import Edge, Range, placed_files
+from dbio_commit.maintenance.compact.placed import placed_files
+from dbio_commit.maintenance.compact.runs import Edge, Range
 from dbio_commit.maintenance.figures import files_text
 from dbio_commit.protocol.settings import Settings, cluster_columns
 
