@@ -320,12 +320,13 @@ def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:
     found = log.descriptor
     if origin is None or (found is not None and found.modified == origin.dated):
         return
-    if found is None or read_descriptor(store, log).id != origin.table_id:
-        raise CommitConflictError(
-            f"the table at {store.url} was removed, or moved, since this transaction began"
-            + (", and another one is there now" if found else "")
-            + "; nothing was committed: check the path, and begin again"
-        )
+    with suppress(ObjectNotFoundError):  # a drop may delete it after it was listed
+        if read_descriptor(store, log).id == origin.table_id:
+            return
+    raise CommitConflictError(
+        f"the table at {store.url} was removed, moved or replaced since this transaction began; nothing was committed: "
+        "check the path, and begin again"
+    )
 
 
 def read_marker(store: Store, entry: Entry) -> bytes:

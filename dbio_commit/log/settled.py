@@ -175,6 +175,7 @@ def read_settled(
                 store, log, table_id=descriptor.id, passing_over=passing_over, decode=decode
             )
         except ObjectNotFoundError:
+            _require_same_table(store, first)
             continue
         # A marker that is not covered and was gone before the checkpoints were listed was withdrawn: it decided nothing
         counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
@@ -233,8 +234,9 @@ def _read_ahead(store: Store, first: Log, table_id: str | None) -> Sequence[tupl
 
 
 def _require_same_table(store: Store, first: Log) -> None:
-    """Raises ObjectNotFoundError if the table was dropped since the first listing, so that its markers are gone."""
-    if parse_log(store.stat_log(names.DESCRIPTOR).values()).descriptor != first.descriptor:
+    """Raises ObjectNotFoundError if the table was dropped since the first listing, or while it was made."""
+    now = parse_log(store.stat_log(names.DESCRIPTOR, *(it.path for it in first.purges.values())).values())
+    if (now.descriptor, now.purges) != (first.descriptor, first.purges):
         raise ObjectNotFoundError(f"the table at {store.url} was dropped while it was read; look again")
 
 

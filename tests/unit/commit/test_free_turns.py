@@ -100,7 +100,7 @@ def test_a_turn_in_a_table_that_somebody_removed_is_removed_again(
     transaction = table.begin(operation, app=("job", 1))  # type: ignore[arg-type]
     stage(table, transaction)
     store.before = once("put_if_absent", "_serial_*", store.objects.clear)
-    with pytest.raises(CommitConflictError, match="removed, or moved"):
+    with pytest.raises(CommitConflictError, match="removed, moved or replaced"):
         transaction.commit()
     assert not [path for path in store.objects if path.startswith("_serial_")]
     write(table, bodies=[b"anew"])

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_a_commit_to_a_table_that_is_gone_fails_and_leaves_nothing_there(
     as_tasks_do(table, transaction)
     disturb(root)
     left = sorted(os.listdir(root)) if root.exists() else []
-    with pytest.raises(DbioError, match=r"removed, or moved"):
+    with pytest.raises(DbioError, match=r"removed, moved or replaced"):
         transaction.commit()
     with suppress(DbioError):
         transaction.abort()
@@ -96,7 +97,7 @@ def test_a_commit_of_a_written_file_to_a_dropped_table_is_a_conflict(
     Table.over(table.store, clock).drop(everything=True)
     if table_is == "made anew":
         write(Table.over(table.store, clock), bodies=[b"2"])
-    with pytest.raises(CommitConflictError, match="was removed, or moved, since this transaction began"):
+    with pytest.raises(CommitConflictError, match="was removed, moved or replaced"):
         transaction.commit()
     assert contents(table) == [b"2"] if table_is == "made anew" else table.store.list_log() == []
 
@@ -151,10 +152,26 @@ def test_a_commit_beside_a_table_that_was_made_anew_in_less_than_a_minute_is_wit
     as_tasks_do(Table(root), other)
     other.commit()
     as_tasks_do(table, transaction)
-    with pytest.raises(CommitConflictError, match="another one is there now"):
+    with pytest.raises(CommitConflictError, match="replaced|another one is there now"):
         transaction.commit()
     assert Table(root).snapshot().tids == (other.tid,)
     assert f"_committed_{transaction.tid}" not in os.listdir(root)
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite"])
+def test_a_commit_to_a_table_that_is_dropped_between_two_looks_is_a_conflict(operation: Any) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    table = Table.over(store, clock)
+    transaction = table.begin(operation)
+    stage(table, transaction)
+    Table.over(store, clock).drop(everything=True)
+    clock.advance(timedelta(hours=1))
+    write(Table.over(store, clock))
+    drop = Table.over(store, clock).drop
+    store.before = once("get", "_dbio_table", lambda: drop(everything=True))
+    with pytest.raises(CommitConflictError, match="removed, moved or replaced"):
+        transaction.commit()
 
 
 def test_a_commit_of_which_the_last_look_fails_is_of_unknown_state_and_can_be_asked_again() -> None:

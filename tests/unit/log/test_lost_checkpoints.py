@@ -6,11 +6,13 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit.base.errors import CheckpointLostError, InvalidInputError
+from dbio_commit.log.object_cache import CACHE
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
+from tests.faults import once
 from tests.writers import contents, data_files, live, write
 
 HOUR = timedelta(hours=1)
@@ -46,6 +48,27 @@ def purged(table: Table, store: MemoryStore, clock: ManualClock, request: pytest
 def test_what_is_purged_is_told_by_two_checkpoints(purged: Table, store: MemoryStore) -> None:
     assert checkpoints(store) == [names.checkpoint(1), names.checkpoint(2)]
     assert names.purge(1) in store.objects
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["before its second listing", "within its first listing"])
+def test_a_reader_of_a_table_that_is_dropped_and_made_anew_meanwhile_finds_the_new_one(
+    purged: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, mixed: bool
+) -> None:
+    def anew() -> None:
+        Table.over(store, clock).drop(everything=True)
+        clock.advance(HOUR)
+        write(Table.over(store, clock), schema=columns("a"), bodies=[b"new"])
+
+    CACHE.forget()
+    if mixed:  # a disk lists in any order
+        old = next(it for it in store.list_log() if it.path == names.purge(1))
+        anew()
+        listings = iter([[old]])
+        list_log = store.list_log
+        monkeypatch.setattr(store, "list_log", lambda *prefixes: [*next(listings, []), *list_log(*prefixes)])
+    else:
+        store.before = once("list_log", "_checkpoint_*", anew)
+    assert contents(purged) == [b"new"]
 
 
 @pytest.mark.parametrize("lost", [1, 2])
