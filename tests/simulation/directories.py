@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain, combinations
 
 from dbio_commit.base.clock import Clock
@@ -66,7 +67,7 @@ class DirectoryModel:
             self._on_decision(directory, marker.id, body)
         elif marker.kind is Kind.VACUUM:
             self.world.happened("markers were queued")
-        self._check_store(f"{path} was created")
+        self._check_later(f"{path} was created")
 
     def _on_decision(self, directory: str, tid: str, body: bytes) -> None:
         if (directory, tid) in self.decided:
@@ -100,7 +101,10 @@ class DirectoryModel:
             self.world.happened("a file of a pending transaction was deleted past its horizon")
         if marker := names.parse_log_name(name):
             self.world.happened(f"purge of {marker.kind}, in a directory")
-        self._check_store(f"{path} was deleted")
+        self._check_later(f"{path} was deleted")
+
+    def _check_later(self, change: str) -> None:
+        self.world.store.check_before_others(partial(self._check_store, change))
 
     def _check_store(self, change: str) -> None:
         """What a reader that nothing disturbs makes of it at this instant."""

@@ -30,6 +30,7 @@ def settle(world: World, stage: Stage) -> None:
         world.time_s += DAY_S
         if again := vacuum_table(table, VacuumOptions(untracked=stage.untracked)).deleted:
             raise Violation(f"vacuum did not finish at once: {again}")
+    world.store.check_now()
     data = {path for path in world.store.objects if names.is_data_file(path)}
     left, lost = data - stage.model.live, stage.model.live - data
     if isinstance(stage.model, Model):

@@ -255,6 +255,9 @@ class ThriftyModel(Model):
     trusting: bool = True
     looked_at: set[int] = field(default_factory=set)
 
+    def _check_later(self, change: str) -> None:
+        self._check_store(change)  # later, the world may be a copy
+
     def _check_store(self, change: str) -> None:
         if self.trusting:
             return

@@ -285,11 +285,15 @@ class TableModel(Model):
         elif self.dropped is None and self._is_of_another(path, body):
             self.world.happened("a marker came that belongs to a table that was dropped")
             self.strangers.add(path)
-            self._check_store(f"{path} was created, which belongs to another table")
+            self._check_later(f"{path} was created, which belongs to another table")
         elif self.dropped is None:
             super().on_put(path, body)
         elif (tid := _committed_tid(path)) and body and names.started(tid) in self.world.store.objects:
             self._on_decision(tid, json.loads(body))
+
+    def _check_store(self, change: str) -> None:
+        if self.dropped is None:
+            super()._check_store(change)
 
     def _is_of_another(self, path: str, body: bytes) -> bool:
         marker = names.parse_log_name(path)

@@ -1,4 +1,4 @@
-"""What must be true of a table, whatever happens: the invariants I1 to I9, checked after every change of the store.
+"""What must be true of a table, whatever happens: the invariants I1 to I9, checked before anybody sees a change of the store.
 
 It sees objects appear and disappear, and reads commit markers by itself; of the package's code it uses the names, and
 a reader on a copy of the store that nothing disturbs. The directory scope has its own model, in `directories`.
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from dbio_commit.base.clock import Clock
@@ -211,7 +212,7 @@ class Model:
             self._on_decision(marker.id, json.loads(body))
         elif marker.kind is Kind.COMMITTED:
             self.world.happened("a marker was left empty")
-        self._check_store(f"{path} was created")
+        self._check_later(f"{path} was created")
 
     def on_delete(self, path: str) -> None:
         self.deletions += 1
@@ -236,7 +237,7 @@ class Model:
         if path.startswith("_"):
             is_part = path.startswith(Kind.PART)
             self.world.happened(f"purge of {Kind.PART if is_part else path.rstrip('0123456789j')}")
-            self._check_store(f"{path} was deleted")
+            self._check_later(f"{path} was deleted")
 
     def _may_be_erased(self, path: str) -> bool:
         """Whether an erasure deletes the file: for its rows, or since a marker goes that alone shows what it is."""
@@ -552,6 +553,9 @@ class Model:
             self.world.happened("the partition columns were changed")
 
     # --- the store at this instant --------------------------------------------------------------------------------
+
+    def _check_later(self, change: str) -> None:
+        self.world.store.check_before_others(partial(self._check_store, change))
 
     def _check_store(self, change: str) -> None:
         """What a reader that nothing disturbs makes of it."""

@@ -325,6 +325,8 @@ class SimStore(SerialStore):
         self._world = world
         self._stamp: datetime | None = None
         """Of an object that is about to appear, since some time."""
+        self._due: tuple[Actor | None, Callable[[], None]] | None = None
+        """Who made the last change, and the check of what others find after it."""
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -404,6 +406,8 @@ class SimStore(SerialStore):
 
     def _perform(self, name: str, operation: str, path: str, function: Callable[[], _T]) -> _T:
         world = self._world
+        if self._due and self._due[0] is not world.current():
+            self.check_now()
         before = self.objects.get(path)
         try:
             result = function()
@@ -430,6 +434,20 @@ class SimStore(SerialStore):
             return
         try:
             watcher.on_delete(path) if body is None else watcher.on_put(path, body)
+        except Violation as violation:
+            self._world.violation = violation
+            raise
+
+    def check_before_others(self, check: Callable[[], None]) -> None:
+        """Calls `check` before anybody else sees the store, unless who acts now has changed it again by then."""
+        self._due = self._world.current(), check
+
+    def check_now(self) -> None:
+        """Makes the check that is due."""
+        due, self._due = self._due, None
+        try:
+            if due:
+                due[1]()
         except Violation as violation:
             self._world.violation = violation
             raise
