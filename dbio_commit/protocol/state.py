@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self, overload
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
-from dbio_commit.protocol.markers.files import Bounds, ColumnBounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
 
@@ -55,12 +55,13 @@ MayMatch = Callable[[Partition, Mapping[str, Bounds], int | None], bool]
 """Whether a file may have wanted rows, by its partition, the recorded bounds of columns, and its number of rows."""
 
 
-MayMatchAny = Callable[[Mapping[str, ColumnBounds], Sequence[int | None]], bool]
-"""Whether one of several files may have wanted rows, by the recorded bounds of columns, and the numbers of rows."""
+MayMatchEach = Callable[[Mapping[str, tuple[Any, Any]], int], Any]
+"""Which of so many files may have wanted rows: a NumPy array of truth values, by Arrow arrays of the lowest and the
+highest recorded values of columns, which are in lower case."""
 
 TOGETHER = 256
-"""`MayMatchAny` decides for so many files before `MayMatch` does for each: in a clustered table, files whose names
-follow one another have similar values."""
+"""The bounds of so many files together are asked before those of each: in a clustered table, files whose names follow
+one another have similar values."""
 
 
 def in_slices(count: int) -> list[tuple[int, slice]]:
@@ -93,12 +94,12 @@ class FilesInParts(_Files):
         may: Callable[[Partition], bool],
         columns: Collection[str],
         holds: MayMatch | None,
-        in_some: MayMatchAny | None = None,
+        in_each: MayMatchEach | None = None,
     ) -> "LiveFiles":
         """The files in partitions for which `may` is true, and for which `holds` is true, if it is given.
 
-        If `in_some` is false for several files, `holds` is false for each of them, and is not asked. `columns` are
-        those whose bounds `holds` gets, in lower case. Reads only what may have such files.
+        If `in_each` is false for a file, `holds` is false for it, and is not asked. `columns` are those whose bounds
+        both get, in lower case. Reads only what may have such files.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What must be true of a table, whatever happens: the invariants I1 to I9, checked before anybody sees a change of the store.
+"""What must be true of a table, whatever happens: the invariants I1 to I9, checked before others see a change.
 
 It sees objects appear and disappear, and reads commit markers by itself; of the package's code it uses the names, and
 a reader on a copy of the store that nothing disturbs. The directory scope has its own model, in `directories`.

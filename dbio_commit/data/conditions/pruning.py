@@ -22,7 +22,7 @@ from dbio_commit.protocol.state import (
     FilesInParts,
     LiveFiles,
     MayMatch,
-    MayMatchAny,
+    MayMatchEach,
     in_slices,
 )
 from dbio_commit.protocol.types import is_integer, type_of
@@ -79,7 +79,7 @@ def prune(
 
     if isinstance(files, FilesInParts):
         lower = {column.lower() for column in columns}
-        return files.choose(may, lower, _holds(condition, columns, types), _holds_in_some(condition, columns, types))
+        return files.choose(may, lower, _holds(condition, columns, types), _holds_each(condition, columns, types))
     kept = LiveFiles.of(files).in_partitions(may)
     told = {commit.tid: commit.marker for commit in commits if commit.marker.dbio_commit}
     return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
@@ -109,11 +109,18 @@ def _holds(condition: Condition, columns: Sequence[str], types: Mapping[str, str
     return holds
 
 
-def _holds_in_some(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> MayMatchAny:
-    def holds(bounds: Mapping[str, ColumnBounds], rows: Sequence[int | None]) -> bool:
-        told = {name.lower(): it for name, it in bounds.items()}
-        own = {column: told[column.lower()] for column in columns if column.lower() in told}
-        return _may_hold_in(condition, own, rows, types)
+def _holds_each(condition: Condition, columns: Sequence[str], types: Mapping[str, str]) -> MayMatchEach:
+    def holds(bounds: Mapping[str, tuple[Any, Any]], count: int) -> Any:
+        from dbio_commit.data.conditions.arrays import Ends, Spread, may_hold_each  # imports pyarrow
+
+        spread: dict[str, Spread] = {}
+        for column in columns:
+            if column.lower() in bounds:
+                low, high = bounds[column.lower()]
+                are_values = is_integer(types[column]) and str(low.type) == str(high.type) == "int64"
+                read = None if are_values else _reader(types[column])
+                spread[column] = Spread(Ends(low, read), Ends(high, read))
+        return may_hold_each(condition, spread, count)
 
     return holds
 

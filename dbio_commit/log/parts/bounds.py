@@ -1,10 +1,9 @@
 """Reads the statistics of files in parts, row group by row group, and finds them by the place of each file's row."""
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import accumulate
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from cachetools import LRUCache
@@ -17,6 +16,8 @@ from dbio_commit.protocol.parts import Part
 
 MOST_KEPT_BYTES = 64 * 1024**2
 """The most bytes of statistics that stay in memory, for the next files of the same row groups."""
+
+_Numbers = Sequence[int] | np.ndarray[Any, Any]
 
 BoundsByFact = Mapping[rows.Fact, list[Any]]
 """For each fact of a column (min, max, nulls), its value in each of some files."""
@@ -37,32 +38,51 @@ class PartStatistics:
         """The statistics of these columns, for the rows at these places. They are read on demand."""
         return _Bounds(self, columns, parts, places)
 
-    def facts(self, may: Callable[[str], bool], parts: Sequence[int], places: Sequence[int]) -> dict[str, BoundsByFact]:
+    def facts(self, may: Callable[[str], bool], parts: _Numbers, places: _Numbers) -> dict[str, BoundsByFact]:
         """The statistics of the columns for which `may` is true, by column, for the rows at these places.
 
         Raises DamagedPart if the statistics are not those that were written.
         """
         found: dict[str, BoundsByFact] = {}
-        by_group: dict[tuple[int, int], list[int]] = {}
-        for part in dict.fromkeys(parts):
-            if (source := self._source(part)) is not None:
-                ends = [*accumulate(source.group_rows)]
-                for i, (of, place) in enumerate(zip(parts, places, strict=True)):
-                    if of == part:
-                        by_group.setdefault((part, bisect_right(ends, place)), []).append(i)
-        for (part, group), mine in by_group.items():
-            source = self._source(part)
-            assert source
-            first = sum(source.group_rows[:group])
-            names = [name for name in source.columns if may(name.split(".", 2)[2])]
-            at = rows.numbers(places[i] - first for i in mine)
-            for name, chunk in zip(names, self._read(part, source, group, names), strict=True):
-                fact, kind, column = name.split(".", 2)
-                values = found.setdefault(column, {it: [None] * len(places) for it in rows.FACTS})[fact]  # type: ignore[index]
-                for i, value in zip(mine, rows.listed(chunk.take(at)), strict=True):
-                    if value is not None:
-                        values[i] = int(value) if kind == "big" else value
+        for (fact, kind, column), stored in self._stored(may, parts, places):
+            values = found.setdefault(column, {it: [None] * len(places) for it in rows.FACTS})[fact]
+            for i, value in enumerate(rows.listed(stored)):
+                if value is not None:
+                    values[i] = int(value) if kind == "big" else value
         return found
+
+    def ends(self, columns: Collection[str], parts: _Numbers, places: _Numbers) -> dict[str, tuple[Any, Any]]:
+        """The lowest and the highest values of these columns, in lower case, for the rows at these places.
+
+        A column without them is left out, and one whose values have several types. Raises as `facts`.
+        """
+        found: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+        for (fact, kind, column), stored in self._stored(lambda it: it.lower() in columns, parts, places):
+            found.setdefault((column.lower(), fact), []).append((kind, stored))
+        one = {key: it[0][1] for key, it in found.items() if len(it) == 1 and it[0][0] != "big"}
+        return {it: (one[it, "min"], one[it, "max"]) for it in columns if (it, "min") in one and (it, "max") in one}
+
+    def _stored(
+        self, may: Callable[[str], bool], parts: _Numbers, places: _Numbers
+    ) -> Iterator[tuple[tuple[rows.Fact, str, str], Any]]:
+        """For each fact, kind and column that the statistics have: the values, with null where there are none."""
+        parts, places = np.asarray(parts), np.asarray(places)
+        found: dict[str, list[tuple[Any, Any]]] = {}
+        for part in np.unique(parts).tolist():
+            if (source := self._source(part)) is None:
+                continue
+            ends = np.cumsum(source.group_rows)
+            mine = np.flatnonzero(parts == part)
+            groups = np.searchsorted(ends, places[mine], side="right")
+            names = [name for name in source.columns if may(name.split(".", 2)[2])]
+            for group in np.unique(groups).tolist():
+                own = mine[groups == group]
+                at = rows.numbers(places[own] - (ends[group] - source.group_rows[group]))
+                for name, chunk in zip(names, self._read(part, source, group, names), strict=True):
+                    found.setdefault(name, []).append((own, chunk.take(at)))
+        for name, pieces in found.items():
+            fact, kind, column = name.split(".", 2)
+            yield (cast(rows.Fact, fact), kind, column), _in_order(pieces, len(places))
 
     def group_rows(self, part: int) -> Sequence[int]:
         """How many rows each row group has in the statistics of a part; none if it has no statistics."""
@@ -106,6 +126,15 @@ class PartStatistics:
                 if chunk.nbytes <= MOST_KEPT_BYTES:
                     self._chunks[part, group, name] = chunk
         return [*found.values()]
+
+
+def _in_order(pieces: Sequence[tuple[Any, Any]], count: int) -> Any:
+    """One array of so many values, of pieces that have the values at some places."""
+    own = np.concatenate([it for it, _ in pieces])
+    order = np.full(count, len(own))  # the place of a null
+    order[own] = np.arange(len(own))
+    values = [it for _, it in pieces]
+    return pa.concat_arrays([*values, pa.nulls(1, values[0].type)]).take(rows.numbers(order))
 
 
 def _size_of(chunk: Any) -> int:

@@ -7,13 +7,15 @@ Rows are read on demand, one range of keys after the other, so that a table of a
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Any, NamedTuple, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.data.conditions.arrays import as_numpy
 from dbio_commit.log.listing import with_sizes
 from dbio_commit.log.parts import rows
 from dbio_commit.log.parts.bounds import BoundsByFact
@@ -26,7 +28,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers.commit import unpack_files
-from dbio_commit.protocol.markers.files import Bounds, ColumnBounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.settings import Layout
@@ -38,8 +40,7 @@ from dbio_commit.protocol.state import (
     FilesInParts,
     LiveFiles,
     MayMatch,
-    MayMatchAny,
-    in_slices,
+    MayMatchEach,
     live_files,
 )
 from dbio_commit.store import Store
@@ -150,18 +151,18 @@ class PartFiles(FilesInParts):
         may: Callable[[Partition], bool],
         columns: Collection[str],
         holds: MayMatch | None,
-        in_some: MayMatchAny | None = None,
+        in_each: MayMatchEach | None = None,
     ) -> LiveFiles:
         columns = {*columns} - {column.lower() for column in self._layout}
         holds = holds if columns else None  # `may` decides by partition columns
         chosen: list[DataFile] = []
         for table in self._live(self._rows.tables(lambda text: may(names.parse_partition(text)))):
+            if holds and in_each:
+                table = self._hopeful(table, columns, in_each)
             files = self._files(table)
             if holds:
-                counts = rows.listed(table["rows"])
-                bounds = self._bounds(table, columns, counts, in_some)
-                files = (file for file, own, count in zip(files, bounds, counts, strict=True)
-                         if own is not None and holds(file.partition, own, count))  # fmt: skip
+                told = zip(files, self._bounds(table, columns), rows.listed(table["rows"]), strict=True)
+                files = (file for file, own, count in told if holds(file.partition, own, count))
             chosen += files
         infos = {info.path: info for commit in self._news for info in unpack_files(commit.marker)} if holds else {}
         for file in self._new:
@@ -384,27 +385,27 @@ class PartFiles(FilesInParts):
             f"table is partitioned by {list(self._layout)}; inspect the commits that added them with `dbio log`"
         )
 
-    def _bounds(
-        self, table: pa.Table, columns: Collection[str], counts: Sequence[int | None], in_some: MayMatchAny | None
-    ) -> Iterator[Mapping[str, Bounds] | None]:
-        """The statistics of these columns for each row: empty if they are damaged, None if `in_some` rules the row out.
+    def _hopeful(self, table: pa.Table, columns: Collection[str], in_each: MayMatchEach) -> pa.Table:
+        """The rows that `in_each` does not rule out; all if the statistics are damaged."""
+        self._check_partitions(table)
+        self._check(table)
+        with suppress(DamagedPart):
+            may = in_each(self._statistics.ends(columns, *_places_in(table)), table.num_rows)
+            return table if may.all() else table.take(rows.numbers(np.flatnonzero(may)))
+        return table
 
-        The columns are in lower case. `counts` are the numbers of rows of the files.
-        """
-        parts, places = rows.listed(table["part"]), rows.listed(table["place"])
+    def _bounds(self, table: pa.Table, columns: Collection[str]) -> Iterator[Mapping[str, Bounds]]:
+        """The statistics of these columns, in lower case, for each row; empty if they are damaged."""
         facts: Mapping[str, BoundsByFact] = {}
         with suppress(DamagedPart):
-            facts = self._statistics.facts(lambda column: column.lower() in columns, parts, places)
-        for start, some in in_slices(table.num_rows):
-            if in_some and not in_some({name: _bounds_in(it, some) for name, it in facts.items()}, counts[some]):
-                yield from repeat(None, len(counts[some]))
-                continue
-            for i in range(start, start + len(counts[some])):
-                yield {column: Bounds(it["min"][i], it["max"][i], it["nulls"][i]) for column, it in facts.items()}
+            facts = self._statistics.facts(lambda column: column.lower() in columns, *_places_in(table))
+        for i in range(table.num_rows):
+            yield {column: Bounds(it["min"][i], it["max"][i], it["nulls"][i]) for column, it in facts.items()}
 
 
-def _bounds_in(facts: BoundsByFact, some: slice) -> ColumnBounds:
-    return ColumnBounds(min=facts["min"][some], max=facts["max"][some], nulls=facts["nulls"][some])
+def _places_in(table: pa.Table) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
+    """The part and the place of each row."""
+    return as_numpy(rows.joined(table["part"])), as_numpy(rows.joined(table["place"]))
 
 
 class _Totals(NamedTuple):

@@ -67,6 +67,19 @@ def test_the_same_files_stay_as_if_each_was_looked_at(seed: int, in_parts: bool)
             assert kept[1:] == kept[:-1], condition
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_files_stay_with_parts_as_without(seed: int) -> None:
+    chance = Random(seed)
+    bounds = [any_bounds(chance) for _ in range(60)]
+    with tiny_parts():
+        tables = [table_of(bounds, in_parts=in_parts) for in_parts in (False, True)]
+        for condition in CONDITIONS:
+            whole, in_parts = (
+                {file.path.split("-")[1] for file in it.snapshot().where(condition).files} for it in tables
+            )
+            assert whole == in_parts, condition
+
+
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_few_files_are_asked_about_one_by_one_if_neighbours_have_similar_values(in_parts: bool) -> None:
     with tiny_parts() if in_parts else nullcontext():
