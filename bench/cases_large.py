@@ -17,8 +17,8 @@ import dbio_commit as dbio
 from bench import large_tables, report
 from bench.cases_requests import kinds
 from bench.cases_vacuum import Moto, moto_here
-from bench.duels import Results, compare_plans, duel, home_of, said, started
-from bench.large_tables import DAYS, make_ours
+from bench.duels import Results, compare_conditions, compare_plans, duel, home_of, said, started
+from bench.large_tables import DAYS, few, make_ours
 from bench.measure import HEAP, Bench, Timing, spark_session, take_turns
 from dbio_commit.protocol import names
 
@@ -85,7 +85,8 @@ session with a heap of 4 GB, whose process remembers up to 128 MB of the log.
 Beside Delta and Iceberg ({{versions}}), the log records as many files, in {COMMITS[0]:,} commits, with the same
 statistics. Delta also has a checkpoint of all commits, Iceberg a manifest for every ten of them. The caches of the
 processes are empty. A query is of all files; it is planned down to its tasks, and no task is run. dbio_commit lists
-when the DataFrame is made, the peers when it is first queried: the target compares the former with the latter."""
+when the DataFrame is made, the peers when it is first queried: the target compares the former with the latter. *Some
+rows* are those of the condition, by `where` of `dbio.read`; for them, dbio_commit has a checkpoint, too."""
 
 
 _ACTS = {
@@ -160,8 +161,12 @@ def _beside_peers(bench: Bench, files: int, commits: int) -> tuple[Results, str]
             one.ask("make_large", "large", files, commits)
             bench.progress.advance(made)
         rows, target = compare_plans(bench, f"dbio.read of {files:,} files", duels, "large")
+        pair = duels[1]
+        pair.ours.ask("checkpoint", "large")
+        chosen, less = compare_conditions(bench, f"dbio.read of a hundredth of {files:,} files", pair, "large", few(files))
         versions = f"{said(delta.versions)}; {said(iceberg.versions)}"
-    return (report.table(["beside peers", "median", "min", "max", "× the peer"], rows), [target]), versions
+    table = report.table(["beside peers", "median", "min", "max", "× the peer"], [*rows, *chosen])
+    return (table, [target, less]), versions
 
 
 # --- ten million files ----------------------------------------------------------------------------------------------

@@ -99,6 +99,18 @@ def compare_plans(
     return rows, target_of(what, timings, against)
 
 
+def compare_conditions(
+    bench: Bench, what: str, pair: Duel, table: str, where: str
+) -> tuple[list[list[object]], report.Target]:
+    """As `compare_plans`, for a query of the rows that fulfil a condition."""
+    asked = {f"{one.name}: a query of some rows": one for one in (pair.ours, pair.theirs)}
+    ways = {name: partial(one.ask, "plan", table, where) for name, one in asked.items()}
+    timings = take_turns(bench, f"peers: {what}", ways, before=lambda name: asked[name].ask("forget"))
+    ours, theirs = asked
+    rows: list[list[object]] = [[name, *cells] for name, cells in cells_of(timings, {ours: theirs}).items()]
+    return rows, target_of(what, timings, {ours: theirs}, at_most=0.8, peer=pair.theirs.way.capitalize())
+
+
 # --- processes ----------------------------------------------------------------------------------------------------
 
 

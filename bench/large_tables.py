@@ -60,6 +60,12 @@ def _file(tid: str, day: str, number: int, task: int) -> FileInfo:
     )
 
 
+def few(files: int) -> str:
+    """A condition that holds in a hundredth of so many files."""
+    last = files * _ROWS
+    return f"id BETWEEN {last // 2} AND {last // 2 + last // 100}"
+
+
 def make_ours(root: Path, files: int, commits: int) -> None:
     shutil.rmtree(root, ignore_errors=True)
     with dbio.Table(root).begin(partition_by=["day"]) as transaction:

@@ -48,6 +48,9 @@ class Way:
     def read(self, spark: SparkSession, table: str) -> DataFrame:
         raise NotImplementedError
 
+    def rows_where(self, spark: SparkSession, table: str, where: str) -> DataFrame:
+        return self.read(spark, table).where(where)
+
     def path(self, table: str) -> str:
         return f"{self.root}/{table}"
 
@@ -108,6 +111,9 @@ class Ours(Way):
 
     def read(self, spark: SparkSession, table: str) -> DataFrame:
         return dbio.read(spark, self.path(table))
+
+    def rows_where(self, spark: SparkSession, table: str, where: str) -> DataFrame:
+        return dbio.read(spark, self.path(table), where=where)
 
     def delete(self, spark: SparkSession, table: str, where: str) -> None:
         dbio.delete(spark, self.path(table), where)
@@ -529,6 +535,10 @@ class Jobs:
     def make_large(self, way: str, table: str, files: int, commits: int) -> None:
         self._ways[way].make_large(table, files, commits)
 
+    def checkpoint(self, way: str, table: str) -> None:
+        """Of a table of dbio_commit."""
+        dbio.Table(self._ways[way].path(table)).checkpoint()
+
     def forget(self, way: str) -> None:
         self._ways[way].forget(self._spark)
 
@@ -536,9 +546,10 @@ class Jobs:
         """Makes the DataFrame, and no more."""
         self._ways[way].read(self._spark, table)
 
-    def plan(self, way: str, table: str) -> None:
-        """Makes the DataFrame, and plans a query of all its files down to the tasks."""
-        df: Any = self._ways[way].read(self._spark, table)
+    def plan(self, way: str, table: str, where: str = "") -> None:
+        """Makes the DataFrame, and plans a query of all rows, or of those of a condition, down to the tasks."""
+        ways, spark = self._ways[way], self._spark
+        df: Any = ways.rows_where(spark, table, where) if where else ways.read(spark, table)
         assert df._jdf.queryExecution().toRdd().getNumPartitions()
 
 
