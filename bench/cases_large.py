@@ -163,7 +163,9 @@ def _beside_peers(bench: Bench, files: int, commits: int) -> tuple[Results, str]
         rows, target = compare_plans(bench, f"dbio.read of {files:,} files", duels, "large")
         pair = duels[1]
         pair.ours.ask("checkpoint", "large")
-        chosen, less = compare_conditions(bench, f"dbio.read of a hundredth of {files:,} files", pair, "large", few(files))
+        chosen, less = compare_conditions(
+            bench, f"dbio.read of a hundredth of {files:,} files", pair, "large", few(files)
+        )
         versions = f"{said(delta.versions)}; {said(iceberg.versions)}"
     table = report.table(["beside peers", "median", "min", "max", "× the peer"], [*rows, *chosen])
     return (table, [target, less]), versions
