@@ -1,5 +1,6 @@
 """What case `large` measures, in a process that has nothing else in memory: `python -m bench.large_job ACT PATH`."""
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from time import perf_counter
 
 import dbio_commit as dbio
 from bench.large_tables import few
+from dbio_commit.base.options import CHECKPOINT_EVERY
 from dbio_commit.protocol import names
 
 
@@ -22,6 +24,7 @@ def condition(path: Path) -> None:
 
 def overwrite(path: Path) -> None:
     """And leaves the table as it was."""
+    os.environ[CHECKPOINT_EVERY] = "0"
     table = dbio.Table(path)
     transaction = table.begin("overwrite")
     commit = transaction.commit(table.schema())
