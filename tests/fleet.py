@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import pytest
 
@@ -61,7 +62,7 @@ THIS = Installation((sys.executable, "-P"), ROOT)
 
 def install(directory: Path, libraries: Libraries) -> Installation:
     """Installs the earlier version into a new environment, by pip, from an archive of its commit."""
-    archive = directory / "dbio-commit-old.tar.gz"
+    archive = directory / f"dbio-commit-{uuid4().hex}.tar.gz"  # pip caches wheels by URL
     _archive(archive, *_TO_BUILD)
     environment = directory / "environment"
     venv.create(environment, with_pip=False)

@@ -65,7 +65,7 @@ class PartStatistics:
     def _stored(
         self, may: Callable[[str], bool], parts: _Numbers, places: _Numbers
     ) -> Iterator[tuple[tuple[rows.Fact, str, str], Any]]:
-        """For each fact, kind and column that the statistics have: the values, with null where there are none."""
+        """For each fact, kind and column that the statistics have: the values, or null for a row without one."""
         parts, places = np.asarray(parts), np.asarray(places)
         found: dict[str, list[tuple[Any, Any]]] = {}
         for part in np.unique(parts).tolist():
