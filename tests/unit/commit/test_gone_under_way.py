@@ -152,7 +152,7 @@ def test_a_commit_beside_a_table_that_was_made_anew_in_less_than_a_minute_is_wit
     as_tasks_do(Table(root), other)
     other.commit()
     as_tasks_do(table, transaction)
-    with pytest.raises(CommitConflictError, match="removed"):
+    with pytest.raises(CommitConflictError, match="removed, moved or replaced"):
         transaction.commit()
     assert Table(root).snapshot().tids == (other.tid,)
     assert f"_committed_{transaction.tid}" not in os.listdir(root)

@@ -214,7 +214,7 @@ def test_a_turn_that_a_writer_of_the_table_before_takes_is_held_by_nobody(
         write(table, "overwrite")
     late = table.begin("overwrite")
     store.before = once("put_if_absent", "_serial_*", anew)
-    with pytest.raises(CommitConflictError, match="removed"):
+    with pytest.raises(CommitConflictError, match="another one is there now"):
         late.commit()
     heal(store)
     assert names.turn(7) in store.objects, "far above the turns of the new table"
