@@ -463,14 +463,11 @@ class LakeStore(SimStore):
 
     def _changed(self, path: str) -> None:
         super()._changed(path)
-        try:
+        with self._world.keeping_violation():
             if path in self.objects:
                 self.place.on_put(path, self.objects[path][0])
             else:
                 self.place.on_delete(path)
-        except Violation as violation:
-            self._world.violation = violation
-            raise
 
 
 # --- who acts -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ killed, or where its call fails. Nothing here knows the protocol; `actors` act, 
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice
@@ -260,6 +261,15 @@ class World:
         """What is in a new file: nobody else writes the same, but for who copies it."""
         return f"{next(self._rows):0{ROW_BYTES}x}".encode()
 
+    @contextmanager
+    def keeping_violation(self) -> Iterator[None]:
+        """Keeps a Violation, since the actor in whose call it is raised may handle it."""
+        try:
+            yield
+        except Violation as violation:
+            self.violation = violation
+            raise
+
     def is_slow(self, operation: str) -> bool:
         return operation == "put_if_absent" and self._happens(self.risks.slow)
 
@@ -432,11 +442,8 @@ class SimStore(SerialStore):
             self.objects[path] = (body, self._stamp or self._world.stamp)
         if (watcher := self._world.watcher) is None:
             return
-        try:
+        with self._world.keeping_violation():
             watcher.on_delete(path) if body is None else watcher.on_put(path, body)
-        except Violation as violation:
-            self._world.violation = violation
-            raise
 
     def check_before_others(self, check: Callable[[], None]) -> None:
         """Calls `check` before anybody else sees the store, unless who acts now has changed it again by then."""
@@ -445,12 +452,9 @@ class SimStore(SerialStore):
     def check_now(self) -> None:
         """Makes the check that is due."""
         due, self._due = self._due, None
-        try:
-            if due:
+        if due:
+            with self._world.keeping_violation():
                 due[1]()
-        except Violation as violation:
-            self._world.violation = violation
-            raise
 
     def make_durable(self, paths: Iterable[str]) -> None:
         self.durable.update(paths)
