@@ -35,7 +35,7 @@ def test_a_sample_of_operations_at_once_leaves_what_an_order_of_them_leaves() ->
     for form, count in (("table", 60), ("parts", 5), ("directory", 12)):
         for first, second in chance.sample([*pairs(form)], min(count, len([*pairs(form)]))):
             refused += any(require_serial(form, first, second, chance.randint(1, calls_of(form, first.name))).refused)
-    assert refused > 6  # else nothing was in the way of anything
+    assert refused > 20  # else nothing was in the way of anything
 
 
 @pytest.mark.long
