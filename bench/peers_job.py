@@ -51,6 +51,10 @@ class Way:
     def rows_where(self, spark: SparkSession, table: str, where: str) -> DataFrame:
         return self.read(spark, table).where(where)
 
+    def files(self, spark: SparkSession, table: str) -> list[str]:
+        """The paths of the live files."""
+        return [unquote(urlsplit(it).path) for it in self.read(spark, table).inputFiles()]
+
     def path(self, table: str) -> str:
         return f"{self.root}/{table}"
 
@@ -289,6 +293,11 @@ class Iceberg(BySql):
     def name(self, spark: SparkSession, table: str) -> str:
         return f"{_CATALOG}.{table}"
 
+    def files(self, spark: SparkSession, table: str) -> list[str]:
+        """`inputFiles` finds none of a table of Iceberg."""
+        found = spark.sql(f"SELECT file_path FROM {_CATALOG}.{table}.files").collect()
+        return [urlsplit(it.file_path).path for it in found]
+
     def drop(self, spark: SparkSession, table: str) -> None:
         spark.sql(f"DROP TABLE IF EXISTS {_CATALOG}.{table} PURGE")
 
@@ -499,10 +508,10 @@ class Jobs:
 
     def cluster_files(self, way: str, table: str, order: str) -> list[str]:
         """The paths of the live files."""
-        return [unquote(urlsplit(it).path) for it in self._ways[way].read(self._spark, table).inputFiles()]
+        return self._ways[way].files(self._spark, table)
 
     def live_files(self, way: str, table: str) -> int:
-        return len(self._ways[way].read(self._spark, table).inputFiles())
+        return len(self._ways[way].files(self._spark, table))
 
     def checksum(self, way: str, table: str) -> list[str]:
         """By which two tables have the same rows, as far as a rewrite can tell them apart."""
