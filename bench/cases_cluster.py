@@ -4,6 +4,7 @@ All numbers are counts. What a condition leaves is computed for all ways alike, 
 files. The peers on Spark take part if their environments are there (`make bench-peers`).
 """
 
+import datetime
 import random
 import shutil
 import subprocess
@@ -11,28 +12,39 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 import dbio_commit as dbio
 from bench import report
 from bench.duels import Peer, started
 from bench.measure import Bench
+from dbio_commit.commit.write import files as written
+from dbio_commit.data.data_file import ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from dbio_commit.maintenance.compact import cluster as clustering
+from dbio_commit.maintenance.compact import rewrite as rewriting
+from dbio_commit.maintenance.compact.options import TARGET_BYTES
 
 LOADS, APPENDS = 40, 10
 FILES = 40
 BY = ["l_shipdate", "l_partkey"]
+DRAWS = 100
+"""Conditions of each kind, at random places: a single one may lie across the bounds of files, or not."""
 BALANCED = 90
-"""Percent of the bytes: a layout helps a column if a condition on it leaves less."""
+"""Percent of the bytes: a layout helps a column if conditions on it leave less."""
+DELTA_RS_ROWS = 1024 * 1024
+"""In a row group of delta-rs, unless it is given another number."""
 
 Range = tuple[Any, Any]
 Condition = Mapping[str, Sequence[Range]]
 """For each column some ranges, one of which must hold."""
+Conditions = Mapping[str, Sequence[Condition]]
+"""By kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,11 @@ def cluster(bench: Bench) -> report.Section:
     target = sum(path.stat().st_size for path in loads[:LOADS]) // FILES
     conditions = _conditions(loads)
     counted: dict[str, _Counted] = {}
+    scale = target / TARGET_BYTES
     with ExitStack() as stack:
+        for module in (clustering, rewriting, written):
+            rows, size = round(ROW_GROUP_ROWS * scale), round(ROW_GROUP_BYTES * scale)
+            stack.enter_context(patch.multiple(module, ROW_GROUP_ROWS=rows, ROW_GROUP_BYTES=size))
         ways = _ways(directory, target) | _peers(stack, directory, target)
         turns = bench.progress.add_task("cluster", total=len(ways) * (APPENDS + 1))
         for name, way in ways.items():
@@ -70,7 +86,7 @@ def cluster(bench: Bench) -> report.Section:
     shutil.rmtree(directory)
     return report.Section(
         title="files that conditions leave out after clustering",
-        how=_HOW.format(loads=LOADS, appends=APPENDS, target_kb=target // 1000),
+        how=_HOW.format(loads=LOADS, appends=APPENDS, target_kb=target // 1000, draws=DRAWS),
         tables=[_table(counted, conditions, "full"), _table(counted, conditions, "after")],
         targets=_targets(counted, conditions),
     )
@@ -79,11 +95,11 @@ def cluster(bench: Bench) -> report.Section:
 OURS = "dbio, cluster_by"
 _HOW = """\
 lineitem without comments in {loads} loads by ranges of its orders, so that dates and parts are in random order; then
-{appends} appends of 2.5 % with a run of each way after each. New files have about {target_kb} kB, so that there are as
-many as in a table of 128 MB each that is as many times larger. Percent of the bytes in files that a condition leaves,
-by the bounds in their footers, and in brackets in row groups. The first table is after a full run, the second after the
-last append and its run. *Rewritten* are bytes in new files of the runs for each byte appended. Row groups have the
-usual size, so that these small files have only two of them."""
+{appends} appends of 2.5 % with a run of each way after each. New files have about {target_kb} kB instead of 128 MB, and
+row groups are as many times smaller than each way's usual ones, so that there are as many of both as in a table that is
+as many times larger. Percent of the bytes in row groups that conditions leave, by the bounds in the footers, and in
+brackets in files: the mean of {draws} conditions of each kind, at random places. The first table is after a full run,
+the second after the last append and its run. *Rewritten* are bytes in new files of the runs for each byte appended."""
 
 
 def _loads(directory: Path, scale: float) -> list[Path]:
@@ -101,18 +117,31 @@ def _loads(directory: Path, scale: float) -> list[Path]:
     return sorted((made / "lineitem").glob("*.parquet"), key=lambda path: int(path.name.split(".")[1]))
 
 
-def _conditions(loads: Sequence[Path]) -> Mapping[str, Condition]:
-    parts: list[Any] = pq.read_table(loads[0], columns=["l_partkey"])["l_partkey"].to_pylist()
-    most = max(parts)
-    low, days = most * 2 // 5, [(date(1995, 6, 1), date(1995, 6, 30))]
-    some = [(key, key) for key in random.Random(3).sample(sorted({*parts}), 5)]
-    return {
-        "30 days": {BY[0]: days},
-        "1 % of the parts": {BY[1]: [(low, low + most // 100)]},
-        "both": {BY[0]: days, BY[1]: [(low, low + most // 100)]},
-        "one part": {BY[1]: some[:1]},
-        "5 parts": {BY[1]: some},
+def _conditions(loads: Sequence[Path]) -> Conditions:
+    rows = pq.read_table(loads[0], columns=BY)
+    found: list[list[Any]] = [sorted({*rows[column].to_pylist()}) for column in BY]
+    days, parts = found
+    chance, some = random.Random(3), parts[-1] // 100
+
+    def month() -> list[Range]:
+        first = chance.choice(days[:-30])
+        return [(first, first + datetime.timedelta(29))]
+
+    def hundredth() -> list[Range]:
+        low = chance.randrange(parts[-1] - some)
+        return [(low, low + some)]
+
+    def each(count: int) -> list[Range]:
+        return [(key, key) for key in chance.sample(parts, count)]
+
+    draw: Mapping[str, Callable[[], Condition]] = {
+        "30 days": lambda: {BY[0]: month()},
+        "1 % of the parts": lambda: {BY[1]: hundredth()},
+        "both": lambda: {BY[0]: month(), BY[1]: hundredth()},
+        "one part": lambda: {BY[1]: each(1)},
+        "5 parts": lambda: {BY[1]: each(5)},
     }
+    return {kind: [one() for _ in range(DRAWS)] for kind, one in draw.items()}
 
 
 # --- the ways -----------------------------------------------------------------------------------------------------
@@ -131,7 +160,8 @@ def _ways(directory: Path, target: int) -> dict[str, Way]:
         return [f"{table.url}/{file.path}" for file in table.snapshot().files]
 
     def order_again(full: bool) -> None:
-        DeltaTable(delta).optimize.z_order(BY, target_size=target)
+        rows = WriterProperties(max_row_group_size=round(DELTA_RS_ROWS * target / TARGET_BYTES))
+        DeltaTable(delta).optimize.z_order(BY, target_size=target, writer_properties=rows)
 
     return {
         OURS: Way(lambda path: clustered.write(pq.read_table(path)), ours, partial(live, clustered)),
@@ -180,7 +210,7 @@ def _peer(peer: Peer, way: str, order: str, target: int) -> Way:
 # --- counts -------------------------------------------------------------------------------------------------------
 
 
-def _play(way: Way, loads: Sequence[Path], conditions: Mapping[str, Condition], tick: Callable[[], object]) -> _Counted:
+def _play(way: Way, loads: Sequence[Path], conditions: Conditions, tick: Callable[[], object]) -> _Counted:
     counted = _Counted()
     for path in loads[:LOADS]:
         way.append(path)
@@ -203,23 +233,28 @@ def _play(way: Way, loads: Sequence[Path], conditions: Mapping[str, Condition], 
     return counted
 
 
-def _left(files: Sequence[str], conditions: Mapping[str, Condition]) -> dict[str, tuple[float, float]]:
-    """For each condition, the share of the bytes in files that it leaves, and in row groups."""
+def _left(files: Sequence[str], conditions: Conditions) -> dict[str, tuple[float, float]]:
+    """For each kind of condition, the share of the bytes in row groups that it leaves, and in files."""
     groups = [[*_groups(path)] for path in files]
+    whole = [
+        {column: (min(it[column][0] for _, it in each), max(it[column][1] for _, it in each)) for column in BY}
+        for each in groups
+    ]
     size = sum(own for each in groups for own, _ in each)
 
-    def share(condition: Condition) -> tuple[float, float]:
-        left = inside = 0
-        for each in groups:
-            whole = {
-                column: (min(it[column][0] for _, it in each), max(it[column][1] for _, it in each)) for column in BY
-            }
-            if _may_hold(condition, whole):
-                left += sum(own for own, _ in each)
-                inside += sum(own for own, bounds in each if _may_hold(condition, bounds))
-        return 100 * left / size, 100 * inside / size
+    def left(condition: Condition) -> tuple[int, int]:
+        inside = in_files = 0
+        for each, bounds in zip(groups, whole, strict=True):
+            if _may_hold(condition, bounds):
+                in_files += sum(own for own, _ in each)
+                inside += sum(own for own, its in each if _may_hold(condition, its))
+        return inside, in_files
 
-    return {name: share(condition) for name, condition in conditions.items()}
+    def share(each: Sequence[Condition]) -> tuple[float, float]:
+        inside, in_files = zip(*map(left, each), strict=True)
+        return 100 * sum(inside) / size / len(each), 100 * sum(in_files) / size / len(each)
+
+    return {kind: share(each) for kind, each in conditions.items()}
 
 
 def _groups(path: str) -> Iterator[tuple[int, dict[str, Range]]]:
@@ -244,17 +279,17 @@ def _may_hold(condition: Condition, bounds: Mapping[str, Range]) -> bool:
 # --- report -------------------------------------------------------------------------------------------------------
 
 
-def _table(counted: Mapping[str, _Counted], conditions: Mapping[str, Condition], when: str) -> str:
+def _table(counted: Mapping[str, _Counted], conditions: Conditions, when: str) -> str:
     def cells(one: _Counted) -> list[str]:
         shares = one.full if when == "full" else one.after
         more = [] if when == "full" else [f"{one.files}", f"{one.size / 1e6:.0f}", f"{one.rewritten:.1f}"]
-        return [*(f"{files:.1f} ({groups:.1f})" for files, groups in (shares[it] for it in conditions)), *more]
+        return [*(f"{groups:.1f} ({files:.1f})" for groups, files in (shares[it] for it in conditions)), *more]
 
     more = [] if when == "full" else ["files", "MB", "rewritten"]
     return report.table(["way", *conditions, *more], [[name, *cells(one)] for name, one in counted.items()])
 
 
-def _targets(counted: Mapping[str, _Counted], conditions: Mapping[str, Condition]) -> list[report.Target]:
+def _targets(counted: Mapping[str, _Counted], conditions: Conditions) -> list[report.Target]:
     """Beside the better of the peers' layouts that are balanced: conditions on each column leave out many files."""
     own = counted[OURS]
     peers = [
@@ -265,7 +300,7 @@ def _targets(counted: Mapping[str, _Counted], conditions: Mapping[str, Condition
 
     def target(name: str) -> report.Target:
         best = min(counted[peer].full[name][0] for peer in peers)
-        at_most = 0.5 if len(conditions[name]) > 1 else 0.6
+        at_most = 0.5 if len(conditions[name][0]) > 1 else 0.6
         return report.Target(
             what=name, found=own.full[name][0] / best, at_most=at_most, unit="× the best balanced peer"
         )

@@ -221,6 +221,7 @@ class Delta(Way):
     ) -> None:
         for bound in ("maxFileSize", "minFileSize"):
             spark.conf.set(f"spark.databricks.delta.optimize.{bound}", str(target_bytes))
+        spark.conf.set("parquet.block.size", str(_row_group_bytes(target_bytes)))
         by = f"ZORDER BY ({', '.join(columns)})" if order == "zorder" else "FULL" if full else ""
         spark.sql(f"OPTIMIZE delta.`{self.path(table)}` {by}")
 
@@ -312,7 +313,9 @@ class Iceberg(BySql):
         self, spark: SparkSession, table: str, order: str, columns: Sequence[str], target_bytes: int, full: bool
     ) -> None:
         """Iceberg has no rule for which files it orders, so this names all of them, each time."""
-        names = ", ".join(columns)
+        names, rows = ", ".join(columns), _row_group_bytes(target_bytes)
+        properties = f"'write.parquet.row-group-size-bytes' = '{rows}'"
+        spark.sql(f"ALTER TABLE {_CATALOG}.{table} SET TBLPROPERTIES ({properties})")
         spark.sql(
             f"CALL iceberg.system.rewrite_data_files(table => 'bench.{table}', strategy => 'sort', "
             f"sort_order => '{f'zorder({names})' if order == 'zorder' else names}', "
@@ -352,6 +355,11 @@ class Magic(Way):
 
 
 # --- the environments ---------------------------------------------------------------------------------------------
+
+
+def _row_group_bytes(target_bytes: int) -> int:
+    """As many times less than parquet-java's default as the files are smaller than 128 MB."""
+    return 128 * 1024 * 1024 * target_bytes // 128_000_000
 
 
 def _delta(root: str) -> dict[str, str]:
