@@ -1434,26 +1434,23 @@ def keep_the_paths_of_erased_files() -> Iterator[None]:
         yield
 
 
-@mutation("erasures", "an erasure left", "erased rows came back")
+@mutation("latecomers", "an erasure left")
 def erase_beside_what_began_since() -> Iterator[None]:
-    """An erasure reports only what had begun when it looked for files, and nobody asks for it before a restore."""
-    run = erasing._Erasure._delete_files
+    """An erasure reports only what had begun when it began itself."""
+    publish, still_pending = erasing._Erasure._publish, erasing._Erasure._still_pending
 
-    def blind(self: Any, snapshot: Snapshot) -> Any:
-        left = run(self, snapshot)
-        self.begun_before = snapshot.log.started.keys() | snapshot.log.committed.keys()
-        return left
+    def first(self: Any) -> None:
+        log = parse_log(self._store.list_log())
+        self.begun_before = log.started.keys() | log.committed.keys()
+        publish(self)
 
-    pending = erasing._Erasure._still_pending
-
-    def still_pending(self: Any, log: Log) -> Any:
+    def blind(self: Any, log: Log) -> Any:
         self._begun = self.begun_before
-        return pending(self, log)
+        return still_pending(self, log)
 
     with (
-        patch.object(erasing._Erasure, "_delete_files", blind),
-        patch.object(erasing._Erasure, "_still_pending", still_pending),
-        patch.object(table, "refuse_erased", lambda *arguments, **how: None),
+        patch.object(erasing._Erasure, "_publish", first),
+        patch.object(erasing._Erasure, "_still_pending", blind),
     ):
         yield
 
@@ -1467,8 +1464,16 @@ def keep_a_checkpoint_that_came_late() -> Iterator[None]:
 
 @mutation("latecomers", "an erasure left", "erased paths came back")
 def publish_without_another_look() -> Iterator[None]:
-    """A publisher that has stood still goes on as if it had not."""
-    with patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None):
+    """A publisher that has stood still goes on as if it had not, and leaves what it creates then."""
+
+    @contextmanager
+    def creating(*arguments: Any, **how: Any) -> Iterator[None]:
+        yield
+
+    with (
+        patch.object(lookout.Lookout, "look", lambda self, is_overtaken: None),
+        patch.object(lookout.Lookout, "creating", creating),
+    ):
         yield
 
 

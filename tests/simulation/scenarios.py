@@ -400,7 +400,7 @@ def _latecomers(world: World, stage: Stage, chance: random.Random) -> list[Actor
         cast.append(world.spawn(f"publisher{i}", act, stalls_s=slow_s))
     if chance.random() < 0.5:
         return cast
-    cast.append(world.spawn("restorer", actors.restorer(stage, restores=8, naps_s=naps_s), stalls_s=(1.0, 60.0)))
+    cast.append(world.spawn("restorer", actors.restorer(stage, restores=8, naps_s=naps_s), stalls_s=slow_s))
     cast.append(world.spawn("copier", erasures.copier(stage, copies=4, naps_s=naps_s), stalls_s=slow_s))
     return cast
 

@@ -11,15 +11,10 @@ from .scenarios import SCENARIOS
 from .seeds import find
 from .test_exhaustive import MUTATED
 
-NOT_FOUND = pytest.mark.xfail(strict=True, reason="400 seeds with an empty memory do not find it")
-UNFOUND = {"erase_beside_what_began_since", "publish_without_another_look"}
-"""Mutations that only the tests of erasures and of late publishers find. A seed that finds one goes to `seeds.json`."""
-
 
 def _param(mutation: Mutation) -> object:
     """`make test` finds none twice."""
-    is_long = mutation.name in MUTATED.keys() | UNFOUND
-    marks = [*([pytest.mark.long] if is_long else []), *([NOT_FOUND] if mutation.name in UNFOUND else [])]
+    marks = [pytest.mark.long] if mutation.name in MUTATED else []
     return pytest.param(mutation, id=mutation.name, marks=marks)
 
 
