@@ -148,9 +148,7 @@ class JointCommit:
         if failed:
             url, error = next(iter(failed.items()))
             raise CommitStateUnknownError(
-                f"the joint transaction {self.tid} is committed, and {url} does not show it yet, since its commit "
-                f"marker could not be put: {error}. The next writer there puts it, and so does "
-                f"`{command('dbio', 'vacuum', url)}`; do not write the same data again"
+                f"the joint transaction {self.tid} is committed, and {url} {_lack(url, error)}"
             ) from error
         return done
 
@@ -242,3 +240,16 @@ class JointCommit:
         if not isinstance(error, CorruptMarkerError) or self._may_be_decided or self.tid is None:
             return error
         return abort_many(member.root.store, member.root.clock, [self.tid], alone=True)[self.tid]
+
+
+def _lack(url: str, error: DbioError) -> str:
+    """Why the table does not show what is decided, and what to do."""
+    if isinstance(error, TransactionAbortedError):
+        return (
+            "lacks it for good, since somebody aborted it there without its home (`dbio abort --alone`) while this "
+            f"process committed: write to {url} what it lacks, and nothing to the other tables"
+        )
+    return (
+        f"does not show it yet, since its commit marker could not be put: {error}. The next writer there puts it, and "
+        f"so does `{command('dbio', 'vacuum', url)}`; do not write the same data again"
+    )

@@ -35,7 +35,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.store import local
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.faults import Killed, fail_with, heal
+from tests.faults import Killed, fail_with, heal, once
 from vacuum import vacuum_table
 
 NAMES = ("orders", "customers", "rates")
@@ -411,6 +411,19 @@ def test_a_table_that_cannot_show_the_commit_yet_is_named() -> None:
     assert lake.cut() == [[0, 1], [0, 1]]
     lake.vacuum([lake["customers"]])
     assert lake.rows() == [[0, 1], [0, 1]]
+
+
+def test_a_table_in_which_it_was_aborted_alone_under_way_is_named_as_one_that_lacks_it() -> None:
+    lake = Lake()
+
+    def abort() -> None:
+        (tid,) = {*lake.pending()}
+        lake["customers"].abort(tid, alone=True)
+
+    lake.stores["s3://lake/orders"].before = once("put_if_absent", "_committed_*", abort)
+    with pytest.raises(CommitStateUnknownError, match=r"is committed, and s3://lake/customers lacks it for good"):
+        write(lake)
+    assert lake.rows() == [[0, 1], [0]]
 
 
 def test_a_commit_that_is_refused_like_its_abort_is_of_unknown_state() -> None:
