@@ -36,10 +36,36 @@ class ObjectKey(NamedTuple):
     is_lean: bool = False
     """Whether a part was left out that most readers do not need: the statistics of a commit marker."""
 
+    @property
+    def table(self) -> tuple[str, str, str, str]:
+        return self[:4]
+
 
 class _Cached(NamedTuple):
     value: object
     bytes: int
+
+
+class _Kept(LRUCache[Hashable, _Cached]):
+    """Also knows which keys are of each table. A search in all keys takes longer the more tables there are, and counts
+    as a use of each."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit_bytes, getsizeof=lambda it: it.bytes)
+        self.of_table: dict[tuple[str, ...], set[ObjectKey]] = {}
+        """By `ObjectKey.table`."""
+
+    def __setitem__(self, key: Hashable, value: _Cached) -> None:
+        super().__setitem__(key, value)
+        if isinstance(key, ObjectKey):
+            self.of_table.setdefault(key.table, set()).add(key)
+
+    def __delitem__(self, key: Hashable) -> None:
+        super().__delitem__(key)
+        if isinstance(key, ObjectKey):
+            self.of_table[key.table].remove(key)
+            if not self.of_table[key.table]:
+                del self.of_table[key.table]
 
 
 class ObjectCache:
@@ -51,7 +77,7 @@ class ObjectCache:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._kept: LRUCache[Hashable, _Cached] = LRUCache(self._limit_bytes, getsizeof=lambda it: it.bytes)
+        self._kept = _Kept(self._limit_bytes)
         self._held: list[tuple[tuple[str, ...], dict[Hashable, _Cached]]] = []
 
     def forget(self) -> None:
@@ -77,16 +103,16 @@ class ObjectCache:
             kept: _Cached | None = self._kept.get(key)
             return kept or next((held[key] for _, held in self._held if key in held), None)
 
-    def find_objects(self, place: tuple[str, str, str, str], paths: Container[str]) -> dict[str, object]:
-        """What is kept of these objects of a table, by path, whatever their times and sizes are. `place` is the
-        beginning of their `ObjectKey`."""
+    def find_objects(self, table: tuple[str, str, str, str], paths: Container[str]) -> dict[str, object]:
+        """What is kept of these objects of a table, by path, whatever their times and sizes are. `table` is as in
+        `ObjectKey`."""
         with self._lock:
-            kept = [*self._kept.items(), *(item for _, held in self._held for item in held.items())]
-        return {
-            key.entry.path: it.value
-            for key, it in kept
-            if isinstance(key, ObjectKey) and key.entry.path in paths and key[: len(place)] == place
-        }
+            found = {key: self._kept[key] for key in self._kept.of_table.get(table, ()) if key.entry.path in paths}
+            for _, held in self._held:
+                for key, it in held.items():
+                    if isinstance(key, ObjectKey) and key.table == table and key.entry.path in paths:
+                        found[key] = it
+        return {key.entry.path: it.value for key, it in found.items()}
 
     def keep(self, key: Hashable, value: object, *, bytes: int) -> None:
         """Keeps a value that the caller has."""

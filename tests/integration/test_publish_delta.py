@@ -44,7 +44,7 @@ def by_polars(url: str) -> pa.Table:
 
 def forget() -> None:
     """As if this process had just begun."""
-    object_cache.CACHE._kept.clear()
+    object_cache.CACHE.forget()
 
 
 # --- who writes there ---------------------------------------------------------------------------------------------

@@ -17,4 +17,4 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> ObjectCache:
 
 
 def forget() -> None:
-    object_cache.CACHE._kept.clear()
+    object_cache.CACHE.forget()

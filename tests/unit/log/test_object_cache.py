@@ -172,6 +172,21 @@ def test_an_object_of_another_name_size_or_time_is_another(store: MemoryStore, r
     assert [read_cached(store, "id", entry, read, bytes=of(1)) for entry in entries] == [1, 2, 1, 2]
 
 
+def test_a_search_for_objects_of_a_table_uses_nothing_else(store: MemoryStore) -> None:
+    memory = ObjectCache(limit_bytes=40)
+    mine = ObjectKey(store.identity, store.principal, store.url, "id", ENTRY)
+    others = [mine._replace(url=f"s3://other/{number}") for number in range(3)]
+    for key in (mine, *others):
+        memory.keep(key, key.url, bytes=10)
+    memory.find(others[0])
+    assert memory.find_objects(mine.table, {ENTRY.path}) == {ENTRY.path: store.url}
+    assert memory.find_objects(mine.table, {"_committed_9"}) == {}
+    memory.keep("more", "", bytes=10)  # makes what was not used for the longest time be forgotten
+    assert [memory.find(key) for key in (mine, *others)] == [store.url, others[0].url, None, others[2].url]
+    memory.keep("most", "", bytes=40)
+    assert memory.find_objects(mine.table, {ENTRY.path}) == {}
+
+
 def test_a_table_of_another_id_is_another(store: MemoryStore, read: Reader) -> None:
     assert [read_cached(store, table, ENTRY, read, bytes=of(1)) for table in ("a", "b", "a", "b")] == [1, 2, 1, 2]
 
