@@ -91,7 +91,7 @@ help:
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default; about 2 minutes), s3, azure or gcs"
 	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
 	@echo "make test              lint, then all tests but those of test-long (about 19 minutes); WORKERS=2 at once"
-	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
+	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, all pairs of operations (about 5 hours)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"

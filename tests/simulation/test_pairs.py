@@ -1,4 +1,4 @@
-"""Pairs of operations at once: `pairs.py` says what must hold. All of them take an hour, a sample some seconds."""
+"""Pairs of operations at once: `pairs.py` says what must hold. All of them take eight hours of one core."""
 
 import random
 from typing import get_args
