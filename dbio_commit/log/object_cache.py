@@ -52,18 +52,18 @@ class _Kept(LRUCache[Hashable, _Cached]):
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit_bytes, getsizeof=lambda it: it.bytes)
-        self.of_table: dict[tuple[str, ...], set[ObjectKey]] = {}
-        """By `ObjectKey.table`."""
+        self.of_table: dict[tuple[str, ...], dict[ObjectKey, None]] = {}
+        """By `ObjectKey.table`, in the order in which they came: of two for one path, the later one counts."""
 
     def __setitem__(self, key: Hashable, value: _Cached) -> None:
         super().__setitem__(key, value)
         if isinstance(key, ObjectKey):
-            self.of_table.setdefault(key.table, set()).add(key)
+            self.of_table.setdefault(key.table, {})[key] = None
 
     def __delitem__(self, key: Hashable) -> None:
         super().__delitem__(key)
         if isinstance(key, ObjectKey):
-            self.of_table[key.table].remove(key)
+            del self.of_table[key.table][key]
             if not self.of_table[key.table]:
                 del self.of_table[key.table]
 

@@ -183,6 +183,9 @@ def test_a_search_for_objects_of_a_table_uses_nothing_else(store: MemoryStore) -
     assert memory.find_objects(mine.table, {"_committed_9"}) == {}
     memory.keep("more", "", bytes=10)  # makes what was not used for the longest time be forgotten
     assert [memory.find(key) for key in (mine, *others)] == [store.url, others[0].url, None, others[2].url]
+    again = mine._replace(entry=ENTRY._replace(size=11))
+    memory.keep(again, "again", bytes=10)
+    assert memory.find_objects(mine.table, {ENTRY.path}) == {ENTRY.path: "again"}
     memory.keep("most", "", bytes=40)
     assert memory.find_objects(mine.table, {ENTRY.path}) == {}
 
