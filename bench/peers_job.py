@@ -313,8 +313,8 @@ class Iceberg(BySql):
         self, spark: SparkSession, table: str, order: str, columns: Sequence[str], target_bytes: int, full: bool
     ) -> None:
         """Iceberg has no rule for which files it orders, so this names all of them, each time."""
-        names, rows = ", ".join(columns), _row_group_bytes(target_bytes)
-        properties = f"'write.parquet.row-group-size-bytes' = '{rows}'"
+        names = ", ".join(columns)
+        properties = f"'write.parquet.row-group-size-bytes' = '{_row_group_bytes(target_bytes)}'"
         spark.sql(f"ALTER TABLE {_CATALOG}.{table} SET TBLPROPERTIES ({properties})")
         spark.sql(
             f"CALL iceberg.system.rewrite_data_files(table => 'bench.{table}', strategy => 'sort', "
