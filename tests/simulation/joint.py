@@ -79,7 +79,10 @@ class Cut:
 
     until: int
     """The step after which it ended."""
+    tables: frozenset[str]
+    """The ids of all that it read. A cut without the home of a transaction need not show what waits for that home."""
     seen: Mapping[str, frozenset[str]]
+    """Without the tables that were dropped meanwhile."""
 
 
 @dataclass
@@ -181,8 +184,8 @@ class Ledger:
         """The commits that each of the snapshots has."""
         return {model.id: model.seen_in(snapshot) for model, snapshot in found.items()}
 
-    def check_cut(self, found: Mapping["TableModel", Snapshot], *, since: int) -> None:
-        """Several tables at one moment, by a reader that began in step `since`."""
+    def check_cut(self, found: Mapping["TableModel", Snapshot], *, since: int, tables: frozenset[str]) -> None:
+        """Several tables at one moment, by a reader that began in step `since` and read these `tables`."""
         for model, snapshot in found.items():
             self._check_files(model, snapshot)
         seen = self.seen_in(found)
@@ -195,10 +198,10 @@ class Ledger:
             if deed.is_committed and deed.step <= since and deed.home in seen and deed.tid not in seen[deed.home]:
                 raise Violation(f"R1: a cut since {since} missed {deed.tid}, which its home had decided")
         for cut in self.cuts:
-            for table in cut.seen if cut.until <= since and cut.seen.keys() <= seen.keys() else ():
+            for table in cut.seen.keys() & seen.keys() if cut.until <= since and cut.tables <= tables else ():
                 if gone := cut.seen[table] - seen[table]:
                     raise Violation(f"J5: a cut since {since} lost {sorted(gone)} in {table}, which was seen before")
-        self.cuts.append(Cut(self.world.steps, seen))
+        self.cuts.append(Cut(self.world.steps, tables, seen))
 
     def check_past(self, found: Mapping["TableModel", Snapshot], at: datetime) -> None:
         """As of a time. A transaction that is pending in a table may be there since its home committed it."""
@@ -279,7 +282,9 @@ class TableModel(Model):
         return self is other
 
     def on_put(self, path: str, body: bytes) -> None:
-        if path == names.DROPPED:
+        if path == names.DROPPED and json.loads(body)["table_id"] != self.id:
+            self.world.happened("a tombstone came that belongs to a table that was dropped")
+        elif path == names.DROPPED:
             self.dropped = self.world.steps
             self.world.happened("a table was dropped")
         elif self.dropped is None and self._is_of_another(path, body):
@@ -305,6 +310,7 @@ class TableModel(Model):
         return info.get("table_id") not in (None, self.id)
 
     def on_delete(self, path: str) -> None:
+        self.strangers.discard(path)
         if self.dropped is None:
             super().on_delete(path)
             if path.startswith(Kind.STARTED) and (tid := path.removeprefix(Kind.STARTED)) in self.skipped:
@@ -424,7 +430,15 @@ class Place(Stage):
 
     @property
     def is_there(self) -> bool:
-        return names.DESCRIPTOR in self.store.objects and names.DROPPED not in self.store.objects
+        return names.DESCRIPTOR in self.store.objects and not self.is_dropped
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether there is a tombstone, and not one of an earlier table beside the descriptor of this one."""
+        objects = self.store.objects
+        if names.DROPPED not in objects or names.DESCRIPTOR not in objects:
+            return names.DROPPED in objects
+        return bool(json.loads(objects[names.DROPPED][0])["table_id"] == json.loads(objects[names.DESCRIPTOR][0])["id"])
 
     def on_put(self, path: str, body: bytes) -> None:
         if path == names.DESCRIPTOR:
@@ -590,7 +604,7 @@ def _cut(ledger: Ledger, world: World, actor: Actor, places: Sequence[Place]) ->
         model: it for model, it in zip(models, found, strict=True) if not model.dropped and it.table_id == model.id
     }
     if at is None:
-        ledger.check_cut(known, since=since)
+        ledger.check_cut(known, since=since, tables=frozenset(it.table_id or "" for it in found))
     elif isinstance(at, str):
         ledger.check_as_of(known, at)
     else:
@@ -606,6 +620,8 @@ def dropper(ledger: Ledger, *, drops: int) -> Act:
             needed = [it for it in ledger.places if ledger.is_needed(it.model)]
             place = world.random.choice(needed if needed and world.random.random() < 0.7 else ledger.places)
             table = Table.over(place.store, actor.clock)
+            if world.risks.stall and world.random.random() < 0.5:  # those who were at work find another table then
+                world.hold_up(actor, world.random.choice((100.0, 200.0, HOUR_S)), share=0.5)
             for _ in range(5):
                 try:
                     table.drop(everything=True)
@@ -665,6 +681,8 @@ def _give_up(ledger: Ledger, original: Callable[..., None]) -> Callable[..., Non
             world.happened("a home was gone")
         elif dropped and isinstance(error, CorruptMarkerError) and "_dbio_table is missing" in text:
             world.note(actor.name, f"{what}: {text}")  # it was listed on a disk during a drop
+        elif dropped and isinstance(error, CorruptMarkerError) and "without a _dbio_table at the root" in text:
+            world.note(actor.name, f"{what}: {text}")  # a commit marker came after the drop
         else:
             original(world, actor, what, error)
 
@@ -720,7 +738,7 @@ def play(world: World, seed: int) -> None:
         world.run(max_steps=MAX_STEPS)
         for place in ledger.places:
             abort_alone(ledger, place, SimClock(world))
-            if names.DROPPED in place.store.objects:  # whoever dropped it was killed, or gave up
+            if place.is_dropped:  # whoever dropped it was killed, or gave up
                 Table.over(place.store, SimClock(world)).drop(everything=True)
         for place in ledger.places:  # once more, since another home may have gone
             abort_alone(ledger, place, SimClock(world))

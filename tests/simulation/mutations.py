@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -1577,4 +1578,43 @@ def cut_through_joint_transactions() -> Iterator[None]:
 def look_for_parts_of_what_was_aborted() -> Iterator[None]:
     """A read of several tables waits for the commit of what was aborted in one of them."""
     with patch.object(joint_log, "_has_commit", lambda state, tid: True):
+        yield
+
+
+@mutation("joint", "I7")
+def let_a_strange_turn_end_others() -> Iterator[None]:
+    """The highest turn counts, though a writer of the table before took it."""
+
+    def highest(store: Store, log: Log, table_id: str | None, *, above: int = 0) -> int:
+        return log.last_turn
+
+    with (
+        patch.object(turns, "read_last_turn", highest),
+        patch.object(table, "read_last_turn", highest),
+        patch.object(metadata, "read_last_turn", highest),
+    ):
+        yield
+
+
+@mutation("joint", "I9", "vacuum left")
+def let_a_strange_tombstone_drop() -> Iterator[None]:
+    """A tombstone of the table before, which came late, drops the one that is here now."""
+
+    def has_tombstone(store: Store, log: Log) -> bool:
+        return log.dropped is not None
+
+    with patch.object(listing, "is_dropped", has_tombstone), patch.object(drop, "is_dropped", has_tombstone):
+        yield
+
+
+@mutation("joint", "J3")
+def call_a_commit_aborted_whose_home_was_dropped() -> Iterator[None]:
+    """A writer that finds no markers any more believes that others have aborted its transaction."""
+
+    def put(self: TableRoot, draft: Any, body: bytes) -> CommitMarker | None:
+        terms = draft.request.terms
+        young = partial(self._is_young, terms)
+        return table.commit_once(self.store, terms.tid, body, commit_id=terms.commit_id, is_young=young)
+
+    with patch.object(TableRoot, "_put", put):
         yield

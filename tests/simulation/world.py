@@ -231,6 +231,14 @@ class World:
             self.note(actor.name, "is killed")
         self.resume(actor)
 
+    def hold_up(self, spared: Actor, duration_s: float, *, share: float) -> None:
+        """Lets a share of the other actors stand still, whatever they are doing."""
+        for actor in self.alive():
+            if actor is not spared and not actor.immortal and self.random.random() < share:
+                actor.wake_s = max(actor.wake_s, self.time_s + duration_s)
+                actor.stood_still = self.steps
+                self.faults["stall"] += 1
+
     def current(self) -> Actor | None:
         return self._actors.get(getcurrent())
 
