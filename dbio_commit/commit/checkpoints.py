@@ -13,6 +13,7 @@ from dbio_commit.log.listing import (
     Brief,
     CheckpointLimit,
     are_large,
+    is_dropped,
     read_checkpoint,
     read_descriptor,
     until_quiet,
@@ -315,7 +316,7 @@ def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) ->
     this is no table. `briefs`: see `Oldest`."""
     log = parse_log(store.list_log())
     markers, least = log.committed.values(), CheckpointLimit.after(is_root=True)
-    if log.descriptor is None or log.dropped is not None or not least.may_be_less_than(markers):
+    if log.descriptor is None or is_dropped(store, log) or not least.may_be_less_than(markers):
         return None
     table_id = read_descriptor(store, log).id
     checkpoint = read_checkpoint(store, log, table_id=table_id)

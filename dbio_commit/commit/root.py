@@ -89,7 +89,10 @@ class Root(ABC):
         deleted."""
 
     def raise_if_gone(self, terms: Terms) -> None:  # noqa: B027  (the directory scope has no drop)
-        """Raises CommitConflictError if the table was dropped or moved, and its files with it."""
+        """Raises CommitConflictError if the table was dropped or moved, and its files with it.
+
+        Raises TableNotFoundError if a drop has not ended.
+        """
 
     @abstractmethod
     def commit(self, request: CommitRequest) -> Commit:

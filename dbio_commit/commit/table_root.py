@@ -37,10 +37,7 @@ from dbio_commit.commit.root import MAX_LIFE_S, Root, Target
 from dbio_commit.commit.state_after import ends_appends, has_new_columns, metadata_after, refuse_unread
 from dbio_commit.commit.tids import new_tid
 from dbio_commit.commit.turns import TRUST_S, end_blind, end_others, take_turn, wait_for_layout
-from dbio_commit.log.listing import (
-    refuse_other_table,
-    unread,
-)
+from dbio_commit.log.listing import read_last_turn, refuse_dropped, refuse_other_table, unread
 from dbio_commit.log.metadata import look_at_table, look_at_turns
 from dbio_commit.log.object_cache import holding
 from dbio_commit.log.seen import Seen, forget_holder, free_turn, remember_metadata, remembered_id
@@ -185,7 +182,9 @@ class TableRoot(Root):
             read_own(self.store, names.committed(terms.tid), commit_id=terms.commit_id)
 
     def raise_if_gone(self, terms: Terms) -> None:
-        self._look_at_descriptor(terms)
+        log = parse_log(self.store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
+        refuse_dropped(self.store, log)
+        refuse_other_table(self.store, log, terms.origin)
 
     def commit(self, request: CommitRequest) -> Commit:
         """Returns an earlier decision if there is one. Otherwise takes a turn if needed, and puts the commit marker."""
@@ -219,7 +218,7 @@ class TableRoot(Root):
         except UnsupportedStoreError:
             if self._in_doubt:
                 raise self._gone(terms.tid) from None
-            self._look_at_descriptor(terms)  # raises a clearer error if the files are gone with their table
+            self.raise_if_gone(terms)  # a clearer error if the files are gone with their table
             raise
         turn, removed, table = None, list[str](), None
         origin, metadata = terms.origin, self._metadata_if_blind(request)
@@ -259,9 +258,7 @@ class TableRoot(Root):
         request, metadata, terms = draft.request, draft.metadata, draft.request.terms
         if self.age_s(terms) > MAX_LIFE_S and (earlier := self._find_earlier(terms)):
             return self._result_as_found(terms.tid, earlier)  # a copy has committed it while this one stood still
-        put = partial(
-            commit_once, self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
-        )
+        put = partial(self._put, draft, body)
         if request.beside and published_forms(metadata.settings):
             beside = partial(request.beside, metadata.settings)
             found, _ = self.store.together(put, beside)
@@ -274,6 +271,15 @@ class TableRoot(Root):
             if terms.app:
                 abort_superseded(self.store, self.clock, draft.table, terms.app, tid=terms.tid)
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, draft.marker)
+
+    def _put(self, draft: "Draft", body: bytes) -> CommitMarker | None:
+        terms, is_young = draft.request.terms, lambda: self._is_young(draft.request.terms)
+        try:
+            return commit_once(self.store, terms.tid, body, commit_id=terms.commit_id, is_young=is_young)
+        except TransactionAbortedError:
+            if self.store.stat_many([names.committed(terms.tid)]) == [None]:
+                self._refuse_gone(terms.tid, draft.origin)  # a drop has deleted the markers, whatever they decided
+            raise
 
     def _metadata_if_blind(self, request: CommitRequest) -> Metadata | None:
         """The table's current columns and settings, for a blind append to record. None for a commit that takes a turn.
@@ -428,7 +434,7 @@ class TableRoot(Root):
                         "one is there now; nothing was committed: begin again"
                     )
                 if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.transactions):
-                    if table.log.last_turn <= turn:
+                    if read_last_turn(self.store, table.log, table.table_id, above=turn) == turn:
                         return turn, table
                     continue  # vacuum overtook the listing, which showed too few turns: this one is long past
             if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):

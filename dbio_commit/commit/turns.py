@@ -86,8 +86,8 @@ def take_turn(
         if free is None:
             log = parse_log(store.list_log(*([] if is_ahead else [Kind.CHECKPOINT, Kind.COMMITTED]), "_d", Kind.TURN))
             refuse_other_table(store, log, origin)
-            last = read_last_turn(store, log)
-            holder = read_turn(store, log, table_id=table_id) if last else None
+            last = read_last_turn(store, log, table_id)
+            holder = read_turn(store, log, last, table_id=table_id) if last else None
             if not is_ahead:
                 read_ahead(log)
                 is_ahead = True
@@ -96,7 +96,7 @@ def take_turn(
                 return None
             if holder and holder.tid == tid:
                 return last  # taken by a request whose answer was lost
-            if lost > last:
+            if lost > last and lost not in log.turns:
                 failures += 1
                 if failures >= PUT_ATTEMPTS:
                     raise StoreError(
@@ -104,7 +104,7 @@ def take_turn(
                         "and whether listings of the store show objects that were written before"
                     )
                 clock.sleep(_UNSEEN_S)
-            free = last + 1
+            free = log.turn_after(last)
         number, free = free, None
         try:
             if store.put_if_absent(names.turn(number), body):
@@ -186,7 +186,7 @@ def _wait_for(
         now_s = clock.monotonic()
         watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
         if not is_free and watched_s >= lease_s:
-            if watched_s < (lease_s := _lease_s(store, log.committed) * holder.tables + settle_s):
+            if watched_s < (lease_s := _lease_s(store, log.committed, holder.table_id) * holder.tables + settle_s):
                 continue
             _end_lease(store, clock, holder.tid, lease_s)
             is_over, _ = _look(store, own, holder.tid)
@@ -194,14 +194,14 @@ def _wait_for(
     return is_over
 
 
-def _lease_s(store: Store, committed: Mapping[str, Entry]) -> float:
+def _lease_s(store: Store, committed: Mapping[str, Entry], table_id: str | None) -> float:
     """The lease of the last turn, in s. It doubles for each turn right before it whose holder was aborted.
 
     So if the work in a turn takes long, one holder succeeds in the end. A holder that aborted itself, as on a conflict,
     did so soon: its turn is skipped. The count starts after a turn that ended in a commit, or that was purged.
     """
     log = parse_log(store.list_log(Kind.TURN))
-    last, lease_s = read_last_turn(store, log), LEASE_S
+    last, lease_s = read_last_turn(store, log, table_id), LEASE_S
     for number in range(last - 1, max(last - 1 - _TURNS_BACK, 0), -1):
         turn = read_turn(store, log, number) if number in log.turns else None
         marker = committed.get(turn.tid) if turn else None

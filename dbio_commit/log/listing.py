@@ -33,6 +33,7 @@ from dbio_commit.protocol.markers.descriptor import Descriptor, Origin, decode_d
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.markers.schema import Schemas
 from dbio_commit.protocol.markers.start import StartMarker, decode_start
+from dbio_commit.protocol.markers.tombstone import decode_tombstone
 from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import LiveFiles
@@ -87,9 +88,23 @@ def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
     raise StoreError(f"{store.url} changed under each of {_ATTEMPTS} attempts to read it; try again when it is quieter")
 
 
+def is_dropped(store: Store, log: Log) -> bool:
+    """Whether the table in this listing was dropped: there is a tombstone, and it is not strange.
+
+    If another table is here by now, a drop whose request came late put the tombstone, which drops nothing. Nothing is
+    read but beside a tombstone.
+    """
+    if log.dropped is None or log.descriptor is None:
+        return log.dropped is not None
+    with suppress(ObjectNotFoundError, CorruptMarkerError):
+        found = decode_tombstone(store.get(names.DROPPED), where=store.url_of(names.DROPPED))
+        return found.is_of(read_descriptor(store, log).id)
+    return True
+
+
 def refuse_dropped(store: Store, log: Log) -> None:
-    """Raises TableNotFoundError if there is a tombstone: the remains of a table are no table."""
-    if log.dropped is not None:
+    """Raises TableNotFoundError if the table was dropped: its remains are no table."""
+    if is_dropped(store, log):
         raise TableNotFoundError(
             f"the table at {store.url} was dropped, and its remains are still to be deleted; finish that with "
             "`dbio drop`, as somebody who may delete there"
@@ -102,9 +117,9 @@ def has_commits(store: Store) -> bool:
     False for a table whose first write is pending or was aborted, and for one that was dropped. A table with a
     checkpoint counts as one with commits, and so does one with a corrupt marker.
     """
-    log = parse_log(store.list_log(names.Kind.CHECKPOINT, names.Kind.COMMITTED, names.DROPPED))
-    if log.dropped is not None or log.checkpoints:
-        return log.dropped is None
+    log = parse_log(store.list_log(names.Kind.CHECKPOINT, names.Kind.COMMITTED, "_d"))
+    if log.checkpoints or is_dropped(store, log):
+        return not is_dropped(store, log)
     for entry in sorted(log.committed.values(), key=lambda it: -it.size):  # markers of aborts are among the smallest
         read = read_markers(store, [entry], scope=Scope.TABLE)
         if read.corrupt or any(not marker.is_abort for marker in read.valid.values()):
@@ -593,25 +608,36 @@ def remember_markers(store: Store, table_id: str, found: Iterable[tuple[Entry, C
         keep(store, table_id, entry, marker, bytes=marker_bytes(marker))
 
 
-def read_last_turn(store: Store, log: Log) -> int:
-    """The highest turn that was taken. Raises CorruptMarkerError for a number that no writer reaches."""
-    if log.last_turn >= names.LAST_NUMBER - 1:
-        raise CorruptMarkerError(
-            f"{store.url_of(names.turn(log.last_turn))} has a number that no writer reaches; {INSPECT}"
-        )
-    return log.last_turn
+def read_last_turn(store: Store, log: Log, table_id: str | None, *, above: int = 0) -> int:
+    """The number of this table's last turn; 0 if there is none.
 
-
-def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Turn | None:
-    """The holder of the last turn, or of the given one.
-
-    None if vacuum has purged the turn since the listing. Also None if a writer of an earlier table at this place took
-    the turn: then nobody holds it in this table.
+    Higher turns are strange: late writers of an earlier table at this place took them. This reads turns from the
+    highest down to the last one, but no turn up to `above`, which is of this table. Raises CorruptMarkerError for a
+    number that no writer reaches.
     """
-    entry = log.turns[log.last_turn if number is None else number]
+    for last in sorted((number for number in log.turns if number > above), reverse=True):
+        turn = _turn_at(store, log, last, table_id)
+        if turn is not None and not is_of_table(turn.table_id, table_id):
+            continue
+        if last >= names.LAST_NUMBER - 1:
+            raise CorruptMarkerError(f"{store.url_of(names.turn(last))} has a number that no writer reaches; {INSPECT}")
+        return last
+    return above
+
+
+def read_turn(store: Store, log: Log, number: int, *, table_id: str | None = None) -> Turn | None:
+    """The holder of the turn. None if vacuum has purged it since the listing.
+
+    Also None if a writer of an earlier table at this place took the turn: then nobody holds it in this table.
+    """
+    turn = _turn_at(store, log, number, table_id)
+    return turn if turn is not None and is_of_table(turn.table_id, table_id) else None
+
+
+def _turn_at(store: Store, log: Log, number: int, table_id: str | None) -> Turn | None:
+    entry = log.turns[number]
     with suppress(ObjectNotFoundError):
-        turn = _cached_turn(store, table_id, entry, lambda: _get_turn(store, entry))
-        return turn if is_of_table(turn.table_id, table_id) else None
+        return _cached_turn(store, table_id, entry, lambda: _get_turn(store, entry))
     return None
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from dbio_commit.base.errors import CorruptMarkerError
-from dbio_commit.log.listing import is_of_table, read_turn
+from dbio_commit.log.listing import is_of_table, read_last_turn, read_turn
 from dbio_commit.log.object_cache import remembered
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
@@ -72,7 +72,8 @@ def _read_before(store: Store, snapshot: Snapshot, tids: Collection[str]) -> set
 def _ended_turns(store: Store, snapshot: Snapshot, tids: Collection[str]) -> dict[str, str]:
     """The transactions whose turn is over: by tid, the evidence. A later turn was taken, or a commit records their turn
     as known."""
-    turns, last = snapshot.log.turns, snapshot.log.last_turn
+    turns = snapshot.log.turns
+    last = read_last_turn(store, snapshot.log, snapshot.table_id) if tids else 0
     infos = [(it.tid, it.marker.dbio_commit) for it in snapshot.transactions if it.marker.dbio_commit]
     held = {info.turn for _, info in infos if info}
     unknown = sorted((number for number in turns if number not in held), reverse=True)[:_MOST_TURNS] if tids else []

@@ -88,7 +88,7 @@ def _go_on(store: Store, clock: Clock, seen: Seen, *, at: Moment, turns: Log) ->
         turn, found = seen.metadata.turn, turns
         if turn not in found.turns or found.turns[turn] != seen.turn:
             break  # purged, since there are later ones; or it is another turn of this number
-        if found.last_turn == turn:
+        if found.last_turn == turn or read_last_turn(store, found, seen.descriptor.id, above=turn) == turn:
             return seen.as_of(seen.metadata, found)
         if turn + 1 not in found.turns:
             break  # purged before the turn that was seen
@@ -116,11 +116,11 @@ def _turns_from(store: Store, clock: Clock, seen: Seen) -> Log:
 
 def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log) -> Seen:
     """The table as of the last turn; while that is undecided, as of the one before, which is decided."""
-    at, last = clock.moment(), read_last_turn(store, log)
+    at, last = clock.moment(), read_last_turn(store, log, seen.descriptor.id)
     if not last:
         metadata = _before_turns(seen)
         return seen.as_of(_snapshot(store, clock).metadata if metadata is None else metadata, log)
-    holder = read_turn(store, log, table_id=seen.descriptor.id)
+    holder = read_turn(store, log, last, table_id=seen.descriptor.id)
     marker = _marker_of(store, holder)
     started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
     if _precedes(started, log.turns[last]):

@@ -85,7 +85,7 @@ def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     refuse_source(source, snapshot, target)
     if names.DROPPED in target.stat_log(names.DROPPED):
         tombstone = take_over(target, clock, snapshot)
-        if has_all(target, read_last_turn(source, snapshot.log)):
+        if has_all(target, read_last_turn(source, snapshot.log, snapshot.table_id)):
             return _finish(source, target, clock, tombstone)
         has = clear(target)
     else:
@@ -325,7 +325,8 @@ def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapsho
     second = encode_second(replace(first, number=number + 1), created=clock.now())
     _create(target, names.checkpoint(number + 1), second)
     _create(target, names.purge(number), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
-    if (last := read_last_turn(source, snapshot.log)) and snapshot.transactions:  # later turns have higher numbers
+    last = read_last_turn(source, snapshot.log, snapshot.table_id)
+    if last and snapshot.transactions:  # later turns have higher numbers
         _create(target, names.turn(last), encode(Turn(tid=snapshot.transactions[-1].tid, table_id=snapshot.table_id)))
     descriptor = read_descriptor(source, snapshot.log)
     if descriptor.id != snapshot.table_id:
@@ -388,7 +389,8 @@ def _refuse_used(target: Store, clock: Clock) -> None:
 
 
 def _tombstone(clock: Clock, snapshot: Snapshot) -> bytes:
-    return encode(Tombstone(everything=True, created=clock.now(), copy_of=snapshot.table_id, run=new_uuid(clock)))
+    id, created = snapshot.table_id, clock.now()
+    return encode(Tombstone(everything=True, created=created, table_id=id, copy_of=id, run=new_uuid(clock)))
 
 
 def take_over(target: Store, clock: Clock, snapshot: Snapshot) -> bytes:

@@ -24,7 +24,14 @@ from dbio_commit.commit.decision import abort_all, carry_out_everywhere
 from dbio_commit.commit.probe import prove_store
 from dbio_commit.commit.turns import SETTLE_S
 from dbio_commit.log.lazy import Lazy
-from dbio_commit.log.listing import in_groups, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
+from dbio_commit.log.listing import (
+    in_groups,
+    is_dropped,
+    read_checkpoint,
+    read_descriptor,
+    read_markers,
+    refuse_lost_descriptor,
+)
 from dbio_commit.log.opening import check_directories, read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot, Source
 from dbio_commit.maintenance.publish import find_own
@@ -76,10 +83,12 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
     if it is not a dbio table. Raises TableNotFoundError, and StoreError if something could not be deleted.
     """
     _end_copy(store, clock)
+    own: str | None = None
     for _ in range(_ROUNDS):
-        if (tombstone := _find_tombstone(store, everything=everything)) is not None:
+        if dropped := _find_dropped(store, everything=everything):
             break
-        _bury(store, clock, everything=everything)
+        with suppress(ObjectNotFoundError):  # another drop was faster: look again
+            own = _bury(store, clock, everything=everything, own=own)
     else:
         raise CommitConflictError(
             f"{store.url_of(names.DROPPED)}, which dbio creates, is not in listings, or other processes delete it: "
@@ -91,17 +100,20 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
     deleted = size = 0
     emptied: set[str] = set()
     for _ in range(_ROUNDS):
-        aborted += _end_writers(store, clock, tombstone, known)
+        aborted += _end_writers(store, clock, dropped, known)
         if not everything:
-            _refuse_commits(store, clock, tombstone)
+            _refuse_commits(store, clock, dropped)
         left: set[str] = set()
-        for step in filter(None, _sort(store, left)):
-            _require(store, tombstone)
-            _delete(store, step, same=buried)
-            deleted, size = deleted + len(step), size + sum(entry.size for entry in step)
-            emptied.update(names.split(entry.path)[0] for entry in step)
+        try:
+            for step in filter(None, _sort(store, left)):
+                _require(store, dropped)
+                _delete(store, step, same=buried)
+                deleted, size = deleted + len(step), size + sum(entry.size for entry in step)
+                emptied.update(names.split(entry.path)[0] for entry in step)
+        except ObjectNotFoundError:
+            continue  # another drop, or a request that came late, has deleted a marker since it was listed
         if not _left_in_log(store):
-            _delete(store, [tombstone], same=buried)
+            _delete_tombstone(store, dropped, same=buried)
             store.remove_directories(emptied - {""})
             _log.info("%s: dropped, %d objects deleted", store.url, deleted)
             return DropReport(
@@ -115,40 +127,64 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
 # --- the tombstone ------------------------------------------------------------------------------------------------
 
 
-def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
-    """The tombstone of this or an earlier drop; None if there is none.
+def _find_dropped(store: Store, *, everything: bool) -> Log | None:
+    """The log with the tombstone of this or an earlier drop; None if there is none.
 
-    With `everything`, a tombstone that does not allow the removal of commits is deleted, and the result is None.
+    Deletes the tombstone of an earlier table at this place; and, with `everything`, one that does not allow the removal
+    of commits. Then the result is None, too.
     """
     log = parse_log(store.list_log())
-    if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
-        return log.dropped
-    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # it allows no deletion of commits
+    body = _read_if_there(store, names.DROPPED) if log.dropped else None
+    if body is None:
+        return None
+    is_enough = not everything or log.descriptor is None or _decoded(store, body).everything
+    if is_enough and is_dropped(store, log):
+        return log
+    _delete_tombstone(store, log, same=[body])
     return None
+
+
+def _delete_tombstone(store: Store, log: Log, *, same: Sequence[bytes | None]) -> None:
+    _delete(store, [log.dropped] if log.dropped else [], same=same)
 
 
 def _end_copy(store: Store, clock: Clock) -> None:
     """Replaces the tombstone of an unfinished copy, so that no process continues that copy."""
     if parse_log(store.list_log()).dropped and (found := _read_tombstone(store)).copy_of:
-        store.replace(names.DROPPED, encode(Tombstone(everything=found.everything, created=clock.now())))
+        store.replace(names.DROPPED, _encoded(clock, found.copy_of, everything=found.everything))
+
+
+def _encoded(clock: Clock, table_id: str, *, everything: bool) -> bytes:
+    return encode(Tombstone(everything=everything, created=clock.now(), table_id=table_id))
 
 
 def _read_tombstone(store: Store) -> Tombstone:
-    return decode_tombstone(store.get(names.DROPPED), where=store.url_of(names.DROPPED))
+    return _decoded(store, store.get(names.DROPPED))
 
 
-def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
-    """Creates the tombstone. From then on there is no table."""
-    log = parse_log(store.list_log())
-    _refuse_others(store, log)
-    read_descriptor(store, log)  # refuses a descriptor of a later version of dbio
+def _decoded(store: Store, body: bytes) -> Tombstone:
+    return decode_tombstone(body, where=store.url_of(names.DROPPED))
+
+
+def _bury(store: Store, clock: Clock, *, everything: bool, own: str | None) -> str:
+    """Creates the tombstone. From then on there is no table. Returns the table's id.
+
+    `own` is the id of the table for which this drop has created a tombstone before; no other table is dropped.
+    """
+    log = _find_table(store)
+    table_id = read_descriptor(store, log).id  # refuses a descriptor of a later version of dbio
+    if own not in (None, table_id):
+        raise _ended(store)
     prove_store(store)
     if not everything and read_snapshot(store, clock).tids:
         raise InvalidInputError(has_commits(store))
-    store.put_if_absent(names.DROPPED, encode(Tombstone(everything=everything, created=clock.now())))
+    store.put_if_absent(names.DROPPED, _encoded(clock, table_id, everything=everything))
+    return table_id
 
 
-def _refuse_others(store: Store, log: Log) -> None:
+def _find_table(store: Store) -> Log:
+    """The log of the table. Raises TableNotFoundError, and InvalidInputError if this is no dbio table."""
+    log = parse_log(store.list_log())
     if log.descriptor is None:
         entries = store.list_files()
         log = parse_log(store.list_log())  # the descriptor comes before all else of its table
@@ -166,15 +202,16 @@ def _refuse_others(store: Store, log: Log) -> None:
         checkpoint = _checkpoint(store, log)
     for entry in each_object(store, _state(store, log, checkpoint)):
         refuse_nested(store, entry.path)
+    return log
 
 
-def _refuse_commits(store: Store, clock: Clock, tombstone: Entry) -> None:
+def _refuse_commits(store: Store, clock: Clock, dropped: Log) -> None:
     """If a writer committed before it could be aborted: deletes the tombstone, and raises InvalidInputError."""
     if _read_tombstone(store).everything or parse_log(store.list_log()).descriptor is None:
         return  # the tombstone allows the deletion of commits, or an earlier drop has checked this
     body = store.get(names.DROPPED)
     if read_snapshot(store, clock, even_dropped=True).tids:
-        _delete(store, [tombstone], same=[body])
+        _delete_tombstone(store, dropped, same=[body])
         raise InvalidInputError(has_commits(store))
 
 
@@ -185,11 +222,11 @@ def has_commits(store: Store) -> str:
     )
 
 
-def _require(store: Store, tombstone: Entry) -> None:
-    with suppress(ObjectNotFoundError):
-        if store.stat(names.DROPPED) == tombstone:
-            return
-    raise _ended(store)
+def _require(store: Store, dropped: Log) -> None:
+    """Raises CommitConflictError if the tombstone of this log is gone, or another table is here."""
+    now = parse_log(store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
+    if now.dropped != dropped.dropped or now.descriptor not in (None, dropped.descriptor):
+        raise _ended(store)
 
 
 def _ended(store: Store) -> CommitConflictError:
@@ -199,7 +236,7 @@ def _ended(store: Store) -> CommitConflictError:
 # --- writers ------------------------------------------------------------------------------------------------------
 
 
-def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) -> list[str]:
+def _end_writers(store: Store, clock: Clock, dropped: Log, known: set[str]) -> list[str]:
     """Aborts all pending transactions, and waits until their writers must notice (`SETTLE_S`). Returns the tids.
 
     After the wait, none is so young that it would commit without looking for its start marker (PROTOCOL.md 9.3).
@@ -208,7 +245,7 @@ def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) 
     aborted: list[str] = []
     has_waited = bool(known)
     while True:
-        _require(store, tombstone)
+        _require(store, dropped)
         log = parse_log(store.list_log())
         aborted += abort_all(store, clock, log.pending)  # those that have committed count as committed before the drop
         if has_waited and log.started.keys() <= known:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dbio_commit.log.listing import read_turn
+from dbio_commit.log.listing import read_last_turn, read_turn
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.entry import Entry
@@ -57,10 +57,12 @@ def find_signs(
 
 
 def _lost_turn(store: Store, log: Log, covered: Collection[str], table_id: str | None, now: datetime) -> int | None:
-    if not log.turns or log.turns[log.last_turn].modified < now - _REMEMBERED:
+    since = now - _REMEMBERED
+    if not any(entry.modified >= since for entry in log.turns.values()):
         return None
-    turn = read_turn(store, log, table_id=table_id)
+    last = read_last_turn(store, log, table_id)
+    turn = read_turn(store, log, last, table_id=table_id) if last and log.turns[last].modified >= since else None
     if turn is None or any(turn.tid in it for it in (covered, log.started, log.committed)):
         return None
     came_since = any(store.stat_many([names.started(turn.tid), names.committed(turn.tid)]))
-    return None if came_since else log.last_turn
+    return None if came_since else last

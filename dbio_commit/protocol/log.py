@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -40,8 +41,13 @@ class Log:
 
     @property
     def last_turn(self) -> int:
-        """The highest turn that was ever taken; 0 if there was none."""
+        """The highest turn that was ever taken, also by a writer of another table at the same place; 0 if there was
+        none."""
         return max(self.turns, default=0)
+
+    def turn_after(self, number: int) -> int:
+        """The next free turn. A writer of another table at the same place may have taken some."""
+        return next(it for it in count(number + 1) if it not in self.turns)
 
     @property
     def last_checkpoint(self) -> int:

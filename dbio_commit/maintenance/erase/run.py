@@ -320,8 +320,13 @@ class _Erasure(TableVacuum):
         marked = self._doomed.flagged & (log.started.keys() | log.committed.keys()) & snapshot.checkpoint.covered
         covered = self._also_covered_by(self._first, snapshot, marked) or set()
         needed = left.markers.among(snapshot.transactions)
-        checkpoint = PurgeBy(self._first, covered)
-        return checkpoint, plan.purge(log, checkpoint, snapshot.transactions, self._executor.horizons, needed=needed)
+        checkpoint, horizons, last_turn = (
+            PurgeBy(self._first, covered),
+            self._executor.horizons,
+            self._last_turn(snapshot),
+        )
+        steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed, last_turn=last_turn)
+        return checkpoint, steps
 
     # --- publications, and what is left -----------------------------------------------------------------------------
 

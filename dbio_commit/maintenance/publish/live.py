@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
 from dbio_commit.commit.isolation import last_erasure_of
-from dbio_commit.log.listing import read_last_erasure
+from dbio_commit.log.listing import is_dropped, read_last_erasure
 from dbio_commit.log.opening import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.table_state import misplaced
@@ -73,7 +73,7 @@ def withdraw_if_dropped(store: Store, live: Live, made: Mapping[str, bytes]) -> 
         lambda: store.stat_log(names.DESCRIPTOR, names.DROPPED), lambda: parse_log(store.list_log(Kind.COMMITTED))
     )
     live.news.update(decided.committed.keys() - live.snapshot.log.committed.keys() - live.snapshot.checkpoint.covered)
-    if now.get(names.DESCRIPTOR) == live.snapshot.log.descriptor and names.DROPPED not in now:
+    if now.get(names.DESCRIPTOR) == live.snapshot.log.descriptor and not is_dropped(store, parse_log(now.values())):
         return
     for path, body in made.items():
         store.delete_same(path, body)

@@ -22,7 +22,15 @@ from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
 from dbio_commit.commit.decision import abort_many, carry_out, carry_out_everywhere
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.log.listing import are_large, is_of_table, read_checkpoint, read_numbered_checkpoint, read_starts
+from dbio_commit.log.listing import (
+    are_large,
+    is_dropped,
+    is_of_table,
+    read_checkpoint,
+    read_last_turn,
+    read_numbered_checkpoint,
+    read_starts,
+)
 from dbio_commit.log.lost_markers import BRING_BACK, find_decided, find_probable
 from dbio_commit.log.opening import read_snapshot, refuse_nested
 from dbio_commit.log.snapshot import Snapshot
@@ -40,7 +48,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.garbage import Reason
-from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.protocol.names import Kind
@@ -110,6 +118,8 @@ class TableVacuum:
         if not self._executor.dry_run and self._carry_out(snapshot):
             snapshot = read_snapshot(self._store, self._clock)
         late = self._without_lost(snapshot, plan.timed_out(snapshot, self._executor.horizons))
+        if snapshot.log.dropped and not self._executor.dry_run:
+            self._remove_strange_tombstone(snapshot.log)
         if self._executor.dry_run:
             self._executor.aborted, self._executor.postponed = late[:MOST_ABORTS], late[MOST_ABORTS:]
         elif late:
@@ -133,6 +143,13 @@ class TableVacuum:
         if not self._is_pending(snapshot):
             self._executor.remove_directories(left.tree, left.deleted)
         return None if left.published or published_forms(snapshot.settings) else snapshot
+
+    def _remove_strange_tombstone(self, log: Log) -> None:
+        """Removes a tombstone that came late, from a drop of an earlier table. Each read looks into it."""
+        with suppress(ObjectNotFoundError):
+            body = self._store.get(names.DROPPED)
+            if not is_dropped(self._store, log):
+                self._store.delete_same(names.DROPPED, body)
 
     def _carry_out(self, snapshot: Snapshot) -> bool:
         """Commits joint transactions that are pending here, and that their homes have committed. Returns whether there
@@ -400,16 +417,23 @@ class TableVacuum:
         # Only these tids count. If there are none, the transactions of an older checkpoint are not read.
         marked = newest.covered & (log.started.keys() | log.committed.keys())
         needed = left.markers.among(snapshot.transactions)
+        last_turn = self._last_turn(snapshot)
         for number in plan.checkpoints_to_purge_by(log, newest.number, horizons):
             covered = marked if number == newest.number else self._also_covered_by(number, snapshot, marked)
             if covered is None:
                 continue
             checkpoint = PurgeBy(number, covered)
-            steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed)
+            steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed, last_turn=last_turn)
             if number != newest.number or self._executor.checkpoint or _purges_transactions(steps):
                 return checkpoint, steps
         checkpoint = PurgeBy(NO_CHECKPOINT.number, ())
-        return checkpoint, plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed)
+        steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed, last_turn=last_turn)
+        return checkpoint, steps
+
+    def _last_turn(self, snapshot: Snapshot) -> int:
+        """The last turn, below which turns may be deleted; 0 if there is none to delete."""
+        log = snapshot.log
+        return read_last_turn(self._store, log, snapshot.table_id) if len(log.turns) > 1 else 0
 
     def _also_covered_by(self, number: int, snapshot: Snapshot, marked: Set[str]) -> Set[str] | None:
         """The transactions among `marked` that this older checkpoint covers, too. None if it cannot be used.

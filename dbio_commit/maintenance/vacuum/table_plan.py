@@ -167,13 +167,20 @@ class PurgeBy(NamedTuple):
 
 
 def purge(
-    log: Log, checkpoint: PurgeBy, commits: Sequence[Decided], horizons: Horizons, *, needed: Collection[str]
+    log: Log,
+    checkpoint: PurgeBy,
+    commits: Sequence[Decided],
+    horizons: Horizons,
+    *,
+    needed: Collection[str],
+    last_turn: int,
 ) -> list[list[Candidate]]:
     """The markers that are no longer needed, in steps. Each step must be deleted before the next one begins.
 
     Start markers come first, so that no listing shows a decided transaction as pending. `needed` are the transactions
     whose commit markers show that files are garbage that still exist: these stay. A commit marker whose start marker
-    could not be deleted stays, too: `TableVacuum._purge` ensures that, by their common tid.
+    could not be deleted stays, too: `TableVacuum._purge` ensures that, by their common tid. `last_turn` is this table's
+    last: it stays, since the next one has the number after it.
     """
     covered = checkpoint.covered
     starts = [
@@ -202,11 +209,9 @@ def purge(
         if number < before
     ]
     turns: list[Candidate] = []
-    if log.turns and log.turns[log.last_turn].modified < horizons.purge:
+    if last_turn and log.turns[last_turn].modified < horizons.purge:
         turns = [
-            Candidate.marker(entry, Reason.TURN)
-            for number, entry in sorted(log.turns.items())
-            if number < log.last_turn
+            Candidate.marker(entry, Reason.TURN) for number, entry in sorted(log.turns.items()) if number < last_turn
         ]
     # Queues from before the directory was adopted, which only a vacuum of the directory scope would need. Younger ones
     # stay: they show that another tool's vacuum has run (`other_vacuum`).

@@ -12,7 +12,14 @@ from typing import Any
 import pyarrow
 import pytest
 
-from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
+from dbio_commit.base.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    DbioError,
+    InvalidInputError,
+    TableNotFoundError,
+    TransactionAbortedError,
+)
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.write.files import StoreSink, write_files
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
@@ -86,6 +93,22 @@ def test_a_commit_that_sleeps_while_its_table_is_made_anew_fails_and_changes_not
     assert contents(table) == [b"new"] * 3
     write(table, "overwrite", bodies=[b"later"])
     assert contents(table) == [b"later"]
+
+
+@pytest.mark.parametrize("operation", ["overwrite", "append"])
+def test_a_commit_after_which_its_writer_sleeps_while_the_table_is_made_anew_is_not_called_aborted(
+    table: Table, store: MemoryStore, anew: Callable[[], None], operation: Any
+) -> None:
+    """It was committed, and the drop deleted its markers, too. The other tables of a joint transaction have it."""
+    write(table, schema=columns("a"))
+    table.clock.sleep(300)
+    transaction = table.begin(operation)
+    stage(table, transaction)
+    store.after = once("put_if_absent", "_committed_*", anew)
+    with pytest.raises(CommitStateUnknownError, match="was removed or moved while transaction"):
+        transaction.commit(columns("a"))
+    heal(store)
+    assert contents(table) == [b"new"] * 3
 
 
 def test_a_commit_marker_that_came_to_another_table_is_none_of_its_commits_though_its_writer_died(
@@ -291,3 +314,185 @@ def test_an_append_looks_once_more_and_no_other_request_is_made(table: Table, st
     with calls_to(store) as calls:
         write(table, schema=columns("a"))
     assert calls[-1] == ("stat_log", names.DESCRIPTOR)
+
+
+# --- turns of the table before ------------------------------------------------------------------------------------
+
+
+STRANGE = b'{"tid": "3764747161343079266", "table_id": "another"}'
+
+
+def late_turn(store: MemoryStore, number: int) -> None:
+    """A writer of the table before takes this turn, which its request reaches only now."""
+    store.put(names.turn(number), STRANGE)
+
+
+def test_a_strange_turn_ends_no_turn_below_it(table: Table, store: MemoryStore) -> None:
+    """Both writers would commit otherwise, the first one without the rows of the second."""
+    write(table)
+    first, second = table.begin("overwrite"), table.begin("overwrite")
+    stage(table, first)
+    stage(table, second, b"second")
+
+    def disturb() -> None:
+        late_turn(store, 5)
+        second.commit()
+
+    store.before = once("put_if_absent", names.committed(first.tid), disturb)
+    with pytest.raises(TransactionAbortedError):
+        first.commit()
+    assert contents(table) == [b"second"]
+
+
+def test_a_strange_turn_does_not_make_its_holder_take_another(table: Table, store: MemoryStore) -> None:
+    write(table)
+    store.after = once("put_if_absent", names.turn(1), lambda: late_turn(store, 5))
+    with calls_to(store) as calls:
+        write(table, "overwrite")
+    assert [path for call, path in calls if call == "put_if_absent" and path.startswith("_serial_")] == [names.turn(1)]
+
+
+def test_turns_are_numbered_without_gaps_beside_strange_ones(table: Table, store: MemoryStore) -> None:
+    """A process that remembers a turn looks for the next one by its name, where that is cheaper than a listing."""
+    write(table, "overwrite", schema=columns("a"))
+    late_turn(store, 3)
+    late_turn(store, 7)
+    for number in (2, 4, 5, 6, 8):
+        write(table, "overwrite", schema=columns(f"c{number}"))
+        assert names.turn(number) in store.objects
+        assert table.begin().terms.metadata.turn == number
+
+
+def test_a_blind_append_waits_for_a_change_of_columns_below_a_strange_turn(table: Table, store: MemoryStore) -> None:
+    write(table, schema=columns("a"))
+    append, change = table.begin(), table.begin("overwrite")
+    stage(table, append)
+    stage(table, change)
+
+    def disturb() -> None:
+        late_turn(store, 5)
+        with pytest.raises(DbioError):
+            append.commit()
+
+    store.before = once("put_if_absent", names.committed(change.tid), disturb)
+    change.commit(columns("b"))
+    assert table.snapshot().schema == columns("b")
+
+
+def test_vacuum_keeps_the_last_turn_below_a_strange_one(table: Table, store: MemoryStore, clock: ManualClock) -> None:
+    """Its number would be taken again otherwise, and later commits would count as earlier ones."""
+    for name in ("a", "b", "c"):
+        write(table, "overwrite", schema=columns(name))
+    late_turn(store, 9)
+    for _ in range(2):
+        clock.advance(timedelta(days=40))
+        vacuum_table(table, VacuumOptions(checkpoint_after=0))
+    assert sorted(path for path in store.objects if path.startswith("_serial_")) == [names.turn(3), names.turn(9)]
+    write(table, "overwrite", schema=columns("d"))
+    assert names.turn(4) in store.objects
+    assert table.snapshot().schema == columns("d")
+
+
+def test_a_strange_turn_hides_no_vacuum_of_another_tool(table: Table, store: MemoryStore) -> None:
+    commit = write(table, "overwrite")
+    late_turn(store, 5)
+    assert table.check().ok
+    for path in (names.started(commit.tid), names.committed(commit.tid)):
+        del store.objects[path]
+    assert not table.check().ok
+
+
+def test_a_transaction_that_holds_a_turn_below_a_strange_one_is_not_called_decided(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    holder = table.begin("overwrite")
+    stage(table, holder)
+
+    def disturb() -> None:
+        late_turn(store, 5)
+        heal(store)
+        clock.advance(timedelta(days=8))
+        assert vacuum_table(table, VacuumOptions(checkpoint_after=0)).aborted == [holder.tid]
+
+    store.before = once("put_if_absent", names.committed(holder.tid), disturb)
+    with pytest.raises(TransactionAbortedError):
+        holder.commit()
+
+
+# --- the tombstone of the table before ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def late_tombstone(table: Table, store: MemoryStore, anew: Callable[[], None]) -> bytes:
+    """A request for a tombstone fails, and arrives when the table was dropped and made anew."""
+    write(table)
+    bodies: list[bytes] = []
+
+    def lose() -> None:
+        bodies.append(store.get(names.DROPPED))
+        anew()
+
+    store.after = once("put_if_absent", names.DROPPED, lose)
+    with pytest.raises(CommitConflictError, match="another drop"):
+        table.drop(everything=True)
+    heal(store)
+    store.put(names.DROPPED, bodies[0])
+    return bodies[0]
+
+
+def test_a_tombstone_of_the_table_before_drops_nothing(
+    table: Table, store: MemoryStore, clock: ManualClock, late_tombstone: bytes
+) -> None:
+    now = Table.over(store, clock)
+    assert contents(now) == [b"new"] * 3
+    write(now)
+    write(now, "overwrite", bodies=[b"later"])
+    assert contents(now) == [b"later"]
+    assert now.check().ok
+    assert store.get(names.DROPPED) == late_tombstone
+
+
+def test_vacuum_removes_a_tombstone_of_the_table_before(
+    store: MemoryStore, clock: ManualClock, late_tombstone: bytes
+) -> None:
+    now = Table.over(store, clock)
+    vacuum_table(now, VacuumOptions(), dry_run=True)
+    assert store.get(names.DROPPED) == late_tombstone
+    assert vacuum_table(now, VacuumOptions()).ok
+    assert names.DROPPED not in store.objects
+    assert contents(now) == [b"new"] * 3
+
+
+def test_a_drop_without_everything_deletes_no_commit_because_of_an_earlier_tombstone(
+    store: MemoryStore, clock: ManualClock, late_tombstone: bytes
+) -> None:
+    now = Table.over(store, clock)
+    with pytest.raises(InvalidInputError, match="has commits"):
+        now.drop()
+    assert contents(now) == [b"new"] * 3
+    now.drop(everything=True)
+    assert not store.objects
+
+
+def test_a_drop_ends_when_a_descriptor_of_another_table_comes(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    """Its table cannot be read otherwise, and the drop deletes what is written there."""
+    other = Table.over(MemoryStore(clock), clock)
+    write(other)
+    write(table)
+    store.after = once(
+        "delete", names.DESCRIPTOR, lambda: store.put(names.DESCRIPTOR, other.store.get(names.DESCRIPTOR))
+    )
+    with pytest.raises(CommitConflictError, match="check what is there now"):
+        table.drop(everything=True)
+    heal(store)
+    assert store.get(names.DESCRIPTOR) == other.store.get(names.DESCRIPTOR)
+
+
+def test_a_tombstone_of_an_earlier_version_counts_for_any_table(table: Table, store: MemoryStore) -> None:
+    write(table)
+    store.put(names.DROPPED, b'{"version": 1, "everything": true, "created": "2026-11-20T12:00:00Z"}')
+    with pytest.raises(TableNotFoundError, match="was dropped"):
+        table.snapshot()

@@ -193,6 +193,39 @@ def test_a_tombstone_that_no_listing_shows_is_an_error_and_no_loop(world: World)
 # --- beside others ------------------------------------------------------------------------------------------------
 
 
+def test_a_listing_that_a_creation_has_overtaken_is_made_again(world: World) -> None:
+    """It shows what was created after the descriptor, and not the descriptor."""
+    world.fill()
+    listed, torn = world.store.list_log, [True, False, False]  # from the end: the third one is torn
+
+    def list_log(*prefixes: str) -> list[Entry]:
+        found = listed(*prefixes)
+        return [entry for entry in found if entry.path != names.DESCRIPTOR] if torn and torn.pop() else found
+
+    with patch.object(world.store, "list_log", list_log):
+        world.table.drop(everything=True)
+    assert not world.paths
+
+
+def test_a_drop_ends_when_another_one_was_faster(world: World) -> None:
+    world.fill()
+    world.store.before = once(
+        "get", names.DESCRIPTOR, lambda: Table.over(world.store, world.clock).drop(everything=True)
+    )
+    with pytest.raises(TableNotFoundError, match="no table at"):
+        world.table.drop(everything=True)
+    assert not world.paths
+
+
+def test_a_drop_goes_on_if_a_late_request_deletes_a_marker(world: World) -> None:
+    """An earlier drop asked for it, and gave up."""
+    world.fill()
+    doomed = min(path for path in world.paths if path.startswith("_committed_"))
+    world.store.before = once("get", doomed, lambda: world.store.objects.pop(doomed))
+    world.table.drop(everything=True)
+    assert not world.paths
+
+
 def test_readers_see_the_whole_table_or_none_at_each_call_of_a_drop(world: World) -> None:
     world.fill()
     whole = live(world.table)

@@ -359,7 +359,7 @@ def purged(
     checkpoint = PurgeBy(number, {it.tid for it in commits if covered is None or it.tid in covered})
     needed = NeededMarkers()
     needed.note(commits, left)
-    steps = purge(log, checkpoint, commits, HORIZONS, needed=needed.among(commits))
+    steps = purge(log, checkpoint, commits, HORIZONS, needed=needed.among(commits), last_turn=log.last_turn)
     return [{it.path for it in step} for step in steps]
 
 
@@ -392,7 +392,8 @@ def test_nothing_is_purged_without_a_checkpoint() -> None:
 def test_markers_carry_their_tid_so_that_a_commit_marker_can_wait_for_its_start_marker() -> None:
     log = log_of(started(TID), marker(TID), started(OTHER, OLD), marker(OTHER, NOW - timedelta(days=31)))
     commits = [committed(TID), aborted(OTHER, at=NOW - timedelta(days=31))]
-    starts, decisions, _ = purge(log, PurgeBy(1, {it.tid for it in commits}), commits, HORIZONS, needed=())
+    purge_by = PurgeBy(1, {it.tid for it in commits})
+    starts, decisions, _ = purge(log, purge_by, commits, HORIZONS, needed=(), last_turn=0)
     assert [(it.tid, it.reason) for it in starts] == [(TID, Reason.START_MARKER), (OTHER, Reason.START_MARKER)]
     assert [(it.tid, it.reason) for it in decisions] == [(TID, Reason.COMMIT_MARKER), (OTHER, Reason.ABORT_MARKER)]
 
