@@ -314,7 +314,7 @@ def catch_up(store: Store, clock: Clock, *, to_the_end: bool = False) -> str | N
 def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) -> Snapshot | None:
     """The state after the oldest commits, for a checkpoint of these. None if the next checkpoint can cover all, or if
     this is no table. `briefs`: see `Oldest`."""
-    log = parse_log(store.list_log())
+    looked, log = clock.moment(), parse_log(store.list_log())
     markers, least = log.committed.values(), CheckpointLimit.after(is_root=True)
     if log.descriptor is None or is_dropped(store, log) or not least.may_be_less_than(markers):
         return None
@@ -327,7 +327,7 @@ def _read_oldest(store: Store, clock: Clock, briefs: dict[str, Brief | None]) ->
     read = oldest.read(store, new, table_id=table_id)
     if oldest.most.weigh((new[tid], brief) for tid, brief in read.items()) <= oldest.most.bytes:
         return None
-    settled = read_settled(store, clock, log, oldest=oldest)
+    settled = read_settled(store, clock, log, oldest=oldest, looked=looked)
     settled.markers.only_valid(ignore_corrupt=False)
     if not settled.news:
         return None  # no checkpoint would cover more

@@ -9,6 +9,7 @@ from itertools import accumulate, chain, groupby
 from sys import getsizeof
 from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
+from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import (
     CheckpointLostError,
     CommitConflictError,
@@ -62,6 +63,9 @@ what is new."""
 SAME_SECOND = timedelta(seconds=2)
 """If a descriptor was older than this when it was read, a later one at this path has another time, even in whole
 seconds."""
+
+UNDROPPED_S = 50.0
+"""A drop waits longer than this, in s, before it deletes anything of a table that exists (PROTOCOL.md 12)."""
 
 _PATH_BYTES = 100
 """About the least that a path takes in a marker."""
@@ -322,6 +326,17 @@ def cached_descriptor(store: Store, log: Log) -> Descriptor | None:
 def is_of_one_table(log: Log, at: datetime) -> bool:
     """Whether the descriptor's entry identifies one table, if the descriptor is read at this time or later."""
     return log.descriptor is not None and at - log.descriptor.modified >= SAME_SECOND
+
+
+def is_still_there(store: Store, clock: Clock, log: Log, looked: Moment | None) -> bool:
+    """Whether the descriptor that was read since is that of the log. The log was listed after `looked`.
+
+    A drop waits longer before it deletes anything, so only a process that stood still asks the store. Otherwise it
+    could take the time of one descriptor and the body of the next.
+    """
+    if looked is not None and clock.is_within(looked, UNDROPPED_S):
+        return True
+    return store.stat_log(names.DESCRIPTOR).get(names.DESCRIPTOR) == log.descriptor
 
 
 def remember_descriptor(store: Store, log: Log, found: Descriptor) -> None:

@@ -12,6 +12,7 @@ from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.log.listing import (
     has_start,
     is_of_one_table,
+    is_still_there,
     read_commit,
     read_front,
     read_last_turn,
@@ -55,6 +56,8 @@ def look_at_table(store: Store, clock: Clock) -> Seen | None:
     if front.descriptor is None:
         return None
     fresh = Seen(front.descriptor, read_front(store, front), NO_METADATA)
+    if not is_still_there(store, clock, front, looked):
+        return look_at_table(store, clock)
     seen = replace(_look_anew(store, clock, fresh, front), looked=looked)
     if is_of_one_table(front, now):
         remember(store, clock, seen)

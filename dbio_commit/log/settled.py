@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from dbio_commit.base.clock import Clock
+from dbio_commit.base.clock import Clock, Moment
 from dbio_commit.base.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.log.listing import (
     Brief,
@@ -18,6 +18,7 @@ from dbio_commit.log.listing import (
     cached_descriptor,
     in_groups,
     is_of_one_table,
+    is_still_there,
     read_briefs,
     read_checkpoint,
     read_descriptor,
@@ -150,20 +151,21 @@ def read_settled(
     passing_over: Collection[int] = (),
     base: Checkpoint | None = None,
     decode: DecodeCheckpoint | None = None,
+    looked: Moment | None = None,
 ) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers and checkpoints once more, and both again if
     there are new commits.
 
     With `oldest`, the state is an earlier one, for a checkpoint only: see `Oldest`. `passing_over` has the numbers of
     checkpoints that do not count, since they cannot be read. `base` takes the place of the newest checkpoint, whose
-    parts cannot all be read. `decode`: see `read_checkpoint`.
+    parts cannot all be read. `decode`: see `read_checkpoint`. `looked` is a moment before `first` was listed.
 
     The checkpoints are listed after each listing whose markers count. If that listing missed a marker, since vacuum had
     purged it, a checkpoint from before the purge covers the transaction. Checkpoints are listed again only if one of
     them, or a marker, is gone when it is read. The commit markers are listed again only if a checkpoint has come since
     `first`: what this process remembers of a marker does not show that the marker is still there.
     """
-    descriptor, second = look_again(store, clock, first, reads_ahead=oldest is None)
+    descriptor, second = look_again(store, clock, first, looked, reads_ahead=oldest is None)
     log, seen = _list_commits(store, clock, first, second.committed)
     checkpoints = second if log is first else None
     gone: set[str] = set()
@@ -203,15 +205,19 @@ def read_settled(
     )
 
 
-def look_again(store: Store, clock: Clock, first: Log, *, reads_ahead: bool = True) -> tuple[Descriptor, Log]:
+def look_again(
+    store: Store, clock: Clock, first: Log, looked: Moment | None, *, reads_ahead: bool = True
+) -> tuple[Descriptor, Log]:
     """The descriptor, and the checkpoints and commit markers as they are listed now. Reads markers ahead at the same
-    time."""
+    time. `looked` is a moment before `first` was listed."""
     known, is_of_one = cached_descriptor(store, first), is_of_one_table(first, clock.now())
     descriptor, ahead, listed = store.together(
         lambda: known or read_descriptor(store, first),
         lambda: _read_ahead(store, first, known.id if known else None) if is_of_one and reads_ahead else (),
         lambda: store.list_log(Kind.CHECKPOINT, Kind.COMMITTED),
     )
+    if not known and not is_still_there(store, clock, first, looked):
+        raise ObjectNotFoundError(f"the table at {store.url} was dropped while it was read; look again")
     if is_of_one:
         remember_descriptor(store, first, descriptor)
     remember_markers(store, descriptor.id, ahead)

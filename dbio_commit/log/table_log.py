@@ -51,7 +51,15 @@ class TableLog:
         """The whole log as one state, for a snapshot and for callers that need all of it. `decode`: see
         `read_checkpoint`."""
         passing_over, base = self.passing_over, self.base
-        return read_settled(self.store, self.clock, self.log, passing_over=passing_over, base=base, decode=decode)
+        return read_settled(
+            self.store,
+            self.clock,
+            self.log,
+            passing_over=passing_over,
+            base=base,
+            decode=decode,
+            looked=self.looked,
+        )
 
     def history(self, *, before: History | None = None) -> History:
         """Every commit that the log and its checkpoint still hold, for readers that go through them one by one.

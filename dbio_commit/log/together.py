@@ -63,7 +63,7 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
     Raises ObjectNotFoundError if others have deleted what was listed: list the logs again.
     """
     ask_each = listed[0][0].ask_each
-    looks = ask_each(lambda it: _look(clock, *it), listed)
+    looks = ask_each(lambda it: _look(clock, began, *it), listed)
     logs = [it.first for it in looks]
     if any(it.has_news for it in looks):
         clock.sleep(max(pause_s(it.store, it.base) for it in looks if it.base))
@@ -78,8 +78,8 @@ def read_together(clock: Clock, began: Moment, listed: Sequence[tuple[Store, Log
     return complete([it.store for it in looks], states, is_sure=lambda: clock.is_within(began, SURE_S))
 
 
-def _look(clock: Clock, store: Store, first: Log) -> _Look:
-    descriptor, second = look_again(store, clock, first)
+def _look(clock: Clock, began: Moment, store: Store, first: Log) -> _Look:
+    descriptor, second = look_again(store, clock, first, began)
     return _Look(store, first, descriptor, second, {})
 
 

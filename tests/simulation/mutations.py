@@ -541,7 +541,9 @@ def read_one_table_after_the_other() -> Iterator[None]:
 def look_again_before_all_tables_were_listed() -> Iterator[None]:
     """The second listing of a table begins before the first one of another table has ended."""
     look = together._look
-    with patch.object(together, "_look", lambda clock, store, first: look(clock, store, parse_log(store.list_log()))):
+    with patch.object(
+        together, "_look", lambda clock, began, store, _: look(clock, began, store, parse_log(store.list_log()))
+    ):
         yield
 
 
@@ -1614,7 +1616,7 @@ def call_a_commit_aborted_whose_home_was_dropped() -> Iterator[None]:
     def put(self: TableRoot, draft: Any, body: bytes) -> CommitMarker | None:
         terms = draft.request.terms
         young = partial(self._is_young, terms)
-        return table.commit_once(self.store, terms.tid, body, commit_id=terms.commit_id, is_young=young)
+        return decision.commit_once(self.store, terms.tid, body, commit_id=terms.commit_id, is_young=young)
 
     with patch.object(TableRoot, "_put", put):
         yield

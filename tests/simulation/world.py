@@ -96,6 +96,8 @@ class Actor:
     immortal: bool = False
     """Neither stalls, nor dies, nor do its calls fail."""
     wake_s: float = 0.0
+    is_putting: bool = False
+    """A slow PUT of its is under way: the store ends it in time, whatever the actor does."""
     doomed: bool = False
     suffered: bool = False
     """A call of its failed on purpose, since it last gave something up."""
@@ -217,7 +219,7 @@ class World:
     def _step(self, actor: Actor) -> None:
         self.steps += 1
         self.time_s += self.random.expovariate(1 / 0.02)
-        if not actor.immortal and self._happens(self.risks.stall):
+        if not (actor.immortal or actor.is_putting) and self._happens(self.risks.stall):
             actor.wake_s = self.time_s + self.random.choice(actor.stalls_s)
             if actor.wake_s - self.time_s > 60:
                 actor.stood_still = self.steps
@@ -234,7 +236,7 @@ class World:
     def hold_up(self, spared: Actor, duration_s: float, *, share: float) -> None:
         """Lets a share of the other actors stand still, whatever they are doing."""
         for actor in self.alive():
-            if actor is not spared and not actor.immortal and self.random.random() < share:
+            if not (actor is spared or actor.immortal or actor.is_putting) and self.random.random() < share:
                 actor.wake_s = max(actor.wake_s, self.time_s + duration_s)
                 actor.stood_still = self.steps
                 self.faults["stall"] += 1
@@ -376,7 +378,9 @@ class SimStore(SerialStore):
             stamp = world.stamp
             world.faults["slow PUT"] += 1
             actor.wake_s = world.time_s + world.random.uniform(0, SLOWEST_PUT_S)
+            actor.is_putting = True
             world.pause(actor)
+            actor.is_putting = False
         self._stamp = stamp
         try:
             result = self._with_fault(actor, fault, operation, path, function)

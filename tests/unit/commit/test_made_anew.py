@@ -22,6 +22,8 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.commit.write.files import StoreSink, write_files
+from dbio_commit.log.object_cache import CACHE
+from dbio_commit.log.seen import _begin_anew
 from dbio_commit.maintenance.vacuum.report import VacuumOptions
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
@@ -314,6 +316,30 @@ def test_an_append_looks_once_more_and_no_other_request_is_made(table: Table, st
     with calls_to(store) as calls:
         write(table, schema=columns("a"))
     assert calls[-1] == ("stat_log", names.DESCRIPTOR)
+
+
+@pytest.mark.parametrize("operation", ["overwrite", "append"])
+def test_a_writer_that_sleeps_in_its_first_look_records_the_time_of_the_new_descriptor(
+    table: Table, store: MemoryStore, clock: ManualClock, anew: Callable[[], None], operation: Any
+) -> None:
+    """Readers would take the commits for those of a copy otherwise, and their times for lost."""
+    write(table)
+    _begin_anew()
+    store.before = once("get", names.DESCRIPTOR, anew)
+    now = Table.over(store, clock)
+    write(now, operation)
+    assert now.snapshot().redated_until is None
+    assert now.snapshot(clock.now()).tids == now.snapshot().tids
+
+
+def test_a_reader_that_sleeps_in_its_look_sees_no_commits_of_a_copy(
+    table: Table, store: MemoryStore, anew: Callable[[], None]
+) -> None:
+    write(table)
+    CACHE.forget()
+    store.before = once("get", names.DESCRIPTOR, anew)
+    assert table.snapshot().redated_until is None
+    assert contents(table) == [b"new"] * 3
 
 
 # --- turns of the table before ------------------------------------------------------------------------------------
