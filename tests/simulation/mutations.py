@@ -346,7 +346,7 @@ def leave_out_the_turn() -> Iterator[None]:
 @mutation("turns", "I7", "I8")
 def take_the_turn_without_waiting() -> Iterator[None]:
     """The turn is taken while its holder is undecided."""
-    with patch.object(turns, "read_turn", lambda store, log, table_id: None):
+    with patch.object(turns, "read_turn", lambda store, log, number, table_id: None):
         yield
 
 

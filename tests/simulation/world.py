@@ -219,7 +219,7 @@ class World:
     def _step(self, actor: Actor) -> None:
         self.steps += 1
         self.time_s += self.random.expovariate(1 / 0.02)
-        if not (actor.immortal or actor.is_putting) and self._happens(self.risks.stall):
+        if not actor.immortal and self._happens(self.risks.stall) and not actor.is_putting:
             actor.wake_s = self.time_s + self.random.choice(actor.stalls_s)
             if actor.wake_s - self.time_s > 60:
                 actor.stood_still = self.steps
