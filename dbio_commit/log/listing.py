@@ -96,14 +96,20 @@ def is_dropped(store: Store, log: Log) -> bool:
     """Whether the table in this listing was dropped: there is a tombstone, and it is not strange.
 
     If another table is here by now, a drop whose request came late put the tombstone, which drops nothing. Nothing is
-    read but beside a tombstone.
+    read but beside a tombstone. True also if the drop ends meanwhile.
     """
     if log.dropped is None or log.descriptor is None:
         return log.dropped is not None
     with suppress(ObjectNotFoundError, CorruptMarkerError):
         found = decode_tombstone(store.get(names.DROPPED), where=store.url_of(names.DROPPED))
-        return found.is_of(read_descriptor(store, log).id)
+        if not found.is_of(read_descriptor(store, log).id):
+            return not _is_unchanged(store, log)
     return True
+
+
+def _is_unchanged(store: Store, log: Log) -> bool:
+    """Whether the descriptor is the one that was listed, so that what was read of it since is of the same table."""
+    return store.stat_log(names.DESCRIPTOR).get(names.DESCRIPTOR) == log.descriptor
 
 
 def refuse_dropped(store: Store, log: Log) -> None:
@@ -122,8 +128,10 @@ def has_commits(store: Store) -> bool:
     checkpoint counts as one with commits, and so does one with a corrupt marker.
     """
     log = parse_log(store.list_log(names.Kind.CHECKPOINT, names.Kind.COMMITTED, "_d"))
-    if log.checkpoints or is_dropped(store, log):
-        return not is_dropped(store, log)
+    if is_dropped(store, log):
+        return False
+    if log.checkpoints:
+        return True
     for entry in sorted(log.committed.values(), key=lambda it: -it.size):  # markers of aborts are among the smallest
         read = read_markers(store, [entry], scope=Scope.TABLE)
         if read.corrupt or any(not marker.is_abort for marker in read.valid.values()):
@@ -336,7 +344,7 @@ def is_still_there(store: Store, clock: Clock, log: Log, looked: Moment | None) 
     """
     if looked is not None and clock.is_within(looked, UNDROPPED_S):
         return True
-    return store.stat_log(names.DESCRIPTOR).get(names.DESCRIPTOR) == log.descriptor
+    return _is_unchanged(store, log)
 
 
 def remember_descriptor(store: Store, log: Log, found: Descriptor) -> None:

@@ -517,6 +517,30 @@ def test_a_drop_ends_when_a_descriptor_of_another_table_comes(
     assert store.get(names.DESCRIPTOR) == other.store.get(names.DESCRIPTOR)
 
 
+def test_a_tombstone_is_not_strange_beside_a_descriptor_that_came_since(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    """The listing is of the table before, and what was read is of the next one."""
+    write(table)
+    store.after = fail_with(Killed(), "put_if_absent", names.DROPPED)
+    with pytest.raises(Killed):
+        table.drop(everything=True)
+    heal(store)
+
+    def end() -> None:
+        clock.advance(timedelta(seconds=5))
+        store.objects.clear()
+        write(Table.over(store, clock), bodies=[b"new"])
+
+    CACHE.forget()
+    store.before = once("get", names.DESCRIPTOR, end)
+    with pytest.raises(TableNotFoundError, match="was dropped"):
+        table.snapshot()
+    heal(store)
+    assert contents(table) == [b"new"]
+    assert table.snapshot().redated_until is None
+
+
 def test_a_tombstone_of_an_earlier_version_counts_for_any_table(table: Table, store: MemoryStore) -> None:
     write(table)
     store.put(names.DROPPED, b'{"version": 1, "everything": true, "created": "2026-11-20T12:00:00Z"}')
