@@ -91,7 +91,7 @@ def _go_on(store: Store, clock: Clock, seen: Seen, *, at: Moment, turns: Log) ->
         turn, found = seen.metadata.turn, turns
         if turn not in found.turns or found.turns[turn] != seen.turn:
             break  # purged, since there are later ones; or it is another turn of this number
-        if found.last_turn == turn or read_last_turn(store, found, seen.descriptor.id, above=turn) == turn:
+        if found.last_turn == turn or (not store.lists_all_names and _are_strange(store, found, seen)):
             return seen.as_of(seen.metadata, found)
         if turn + 1 not in found.turns:
             break  # purged before the turn that was seen
@@ -107,6 +107,11 @@ def _go_on(store: Store, clock: Clock, seen: Seen, *, at: Moment, turns: Log) ->
         seen = seen.as_of(metadata, found)
         at, turns = clock.moment(), _turns_from(store, clock, seen)
     return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)))
+
+
+def _are_strange(store: Store, turns: Log, seen: Seen) -> bool:
+    """Whether all turns after the one in `seen` are strange. A disk may have looked for the next one only."""
+    return read_last_turn(store, turns, seen.descriptor.id, above=seen.metadata.turn) == seen.metadata.turn
 
 
 def _turns_from(store: Store, clock: Clock, seen: Seen) -> Log:

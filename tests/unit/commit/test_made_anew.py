@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow
 import pytest
@@ -387,6 +388,22 @@ def test_turns_are_numbered_without_gaps_beside_strange_ones(table: Table, store
         write(table, "overwrite", schema=columns(f"c{number}"))
         assert names.turn(number) in store.objects
         assert table.begin().terms.metadata.turn == number
+
+
+@pytest.mark.parametrize("lists_all_names", [False, True])
+def test_a_process_that_remembers_a_turn_sees_the_next_one_behind_a_strange_one(
+    store: MemoryStore, clock: ManualClock, lists_all_names: bool
+) -> None:
+    one, other = (Table.over(store.seen_by(name), clock) for name in ("one", "other"))
+    with patch.object(MemoryStore, "lists_all_names", lists_all_names):
+        write(one, "overwrite", schema=columns("a"))
+        clock.advance(MINUTE)
+        assert one.begin().terms.metadata.turn == 1
+        late_turn(store, 2)
+        assert one.begin().terms.metadata.turn == 1
+        write(other, "overwrite", schema=columns("b"))
+        assert names.turn(3) in store.objects
+        assert one.begin().terms.metadata.schema == columns("b")
 
 
 def test_a_blind_append_waits_for_a_change_of_columns_below_a_strange_turn(table: Table, store: MemoryStore) -> None:
