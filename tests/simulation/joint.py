@@ -492,12 +492,10 @@ class _Part(Job):
 
     def do(self, table: Table, keywords: Mapping[str, Any]) -> Commit:
         operation = self._chance.choice(OPERATIONS)
-        model = self._stage.model
-        assert isinstance(model, Model)
         with table.begin(operation, self._stage.columns(operation, self._chance), **keywords) as transaction:
             self._world.note(self._actor.name, f"begins {operation} {transaction.tid} in {table.url}")
             if transaction.terms.skipped:
-                model.skipped.add(transaction.tid)
+                cast(Model, self._stage.model).skipped.add(transaction.tid)
             self._layout = transaction.terms.partition_columns
             self._asked = cast(Model, self._stage.model).asked[transaction.tid] = Asked(operation)
             self._write_for(transaction.terms.metadata.schema)
