@@ -141,13 +141,23 @@ def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMar
         try:
             return read_own(store, path, commit_id=commit_id)
         except ObjectNotFoundError:
-            # A refusal may answer the client's own second attempt. Only this read shows that the first did not succeed.
+            # A refusal may answer the client's own second attempt. Only this read shows that the first did not succeed,
+            # and only if nobody has deleted the markers since: a drop deletes the start marker first.
             if isinstance(failure, AccessDeniedError) and is_first:
+                if not _has_start_of(store, path):
+                    raise unknown(store, path, failure) from failure
                 raise failure from None
             continue  # it was not created: put again
         except StoreError as error:
             raise unknown(store, path, error) from error
     raise unknown(store, path, failure) from failure
+
+
+def _has_start_of(store: Store, path: str) -> bool:
+    """Whether the start marker beside this commit marker is there."""
+    directory, name = names.split(path)
+    marker = names.parse_log_name(name)
+    return marker is not None and has_start(store, marker.id, directory)
 
 
 def commit_once(

@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 
 from dbio_commit.base.errors import (
+    AccessDeniedError,
     CommitConflictError,
     CommitStateUnknownError,
     DbioError,
@@ -109,6 +110,26 @@ def test_a_commit_after_which_its_writer_sleeps_while_the_table_is_made_anew_is_
     stage(table, transaction)
     store.after = once("put_if_absent", "_committed_*", anew)
     with pytest.raises(CommitStateUnknownError, match="was removed or moved while transaction"):
+        transaction.commit(columns("a"))
+    heal(store)
+    assert contents(table) == [b"new"] * 3
+
+
+@pytest.mark.parametrize("operation", ["overwrite", "append"])
+def test_a_commit_that_is_refused_at_its_second_attempt_may_have_been_dropped_since(
+    table: Table, store: MemoryStore, anew: Callable[[], None], operation: Any
+) -> None:
+    """The first attempt succeeded. That its marker is gone does not show that it failed."""
+    write(table, schema=columns("a"))
+    transaction = table.begin(operation)
+    stage(table, transaction)
+
+    def sleep() -> None:
+        anew()
+        raise AccessDeniedError("its own second attempt")
+
+    store.after = once("put_if_absent", names.committed(transaction.tid), sleep)
+    with pytest.raises(CommitStateUnknownError):
         transaction.commit(columns("a"))
     heal(store)
     assert contents(table) == [b"new"] * 3
