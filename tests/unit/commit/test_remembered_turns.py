@@ -4,13 +4,14 @@ Rules: PROTOCOL.md 8.1.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from dbio_commit.base.errors import StoreError
+from dbio_commit.base.errors import DbioError, StoreError
 from dbio_commit.commit.turns import take_turn
 from dbio_commit.log import listing
 from dbio_commit.log import seen as memory
@@ -21,7 +22,7 @@ from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table, vacuum_table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
-from tests.faults import fail_with, heal
+from tests.faults import fail_with, heal, once
 from tests.writers import live, stage, write, write_days
 
 HOUR = timedelta(hours=1)
@@ -220,3 +221,26 @@ def test_on_a_disk_a_process_that_has_not_looked_for_long_lists_the_turns(
     on_disk.begin()
     on_disk.begin()
     assert listings == ["_serial_"]
+
+
+def test_a_turn_that_was_purged_and_taken_again_says_nothing_of_the_columns(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    """A writer that stood still takes it, whose listing showed no turn. It aborts, and changes nothing."""
+    table = Table.over(store, clock)
+    write(table, "overwrite", schema=columns("a"))
+    holder, late = table.begin("overwrite"), table.begin("overwrite")
+    stage(table, holder)
+
+    def take_again() -> None:
+        clock.advance(HOUR)
+        turn = store.get(names.turn(2)).replace(holder.tid.encode(), late.tid.encode())
+        store.put(names.turn(1), turn)
+        late.abort()
+        memory._SEEN.clear()
+        assert table.begin().terms.metadata.schema == columns("a")
+
+    store.before = once("put_if_absent", names.committed(holder.tid), take_again)
+    with suppress(DbioError):
+        holder.commit()
+    assert table.snapshot().schema == columns("a")
