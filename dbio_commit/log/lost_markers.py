@@ -84,6 +84,8 @@ def _ended_turns(store: Store, snapshot: Snapshot, tids: Collection[str]) -> dic
             # A late task may put a purged start marker again, which is younger than the turn (PROTOCOL.md 9.1).
             if turn is None or turn.tid not in tids or snapshot.log.started[turn.tid].modified > turns[number].modified:
                 continue
+            if snapshot.log.is_taken_again(number):
+                continue
             if number < last:
                 found[turn.tid] = f"its turn {number} is over, since turn {last} was taken"
             elif by := next((tid for tid, info in infos if info and (info.schema_turn or 0) >= number), None):

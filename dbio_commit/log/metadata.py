@@ -166,13 +166,12 @@ def _precedes(started: Entry | None, turn: Entry) -> bool:
 def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | None:
     """The metadata recorded by the holder of a decided turn, or by the last holder before it that was not aborted.
 
-    None if vacuum has purged it, or if nothing is recorded. A turn that is younger than the next one was purged, too: a
-    writer that stood still took it again.
+    None if vacuum has purged it, though somebody took the turn again, or if nothing is recorded.
     """
     for earlier in range(turn, 0, -1):
         if earlier == seen.metadata.turn and log.turns.get(earlier) == seen.turn:
             return seen.metadata._replace(turn=turn)
-        if earlier not in log.turns or log.turns[earlier].modified > log.turns[earlier + 1].modified:
+        if earlier not in log.turns or log.is_taken_again(earlier):
             return None
         holder = read_turn(store, log, earlier, table_id=seen.descriptor.id)
         marker = _marker_of(store, holder)

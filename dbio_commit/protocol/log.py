@@ -49,6 +49,11 @@ class Log:
         """The next free turn. A writer of another table at the same place may have taken some."""
         return next(it for it in count(number + 1) if it not in self.turns)
 
+    def is_taken_again(self, turn: int) -> bool:
+        """Whether the turn is younger than a later one: vacuum purged it, and a writer that stood still took it again.
+        Then nobody holds it."""
+        return any(number > turn and entry.modified < self.turns[turn].modified for number, entry in self.turns.items())
+
     @property
     def last_checkpoint(self) -> int:
         """The highest number of a checkpoint; 0 if there is none. Each covers all that earlier checkpoints cover."""

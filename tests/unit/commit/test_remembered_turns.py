@@ -244,3 +244,21 @@ def test_a_turn_that_was_purged_and_taken_again_says_nothing_of_the_columns(
     with suppress(DbioError):
         holder.commit()
     assert table.snapshot().schema == columns("a")
+
+
+def test_a_writer_that_took_a_purged_turn_again_is_not_called_decided(store: MemoryStore, clock: ManualClock) -> None:
+    """It dies before it takes another turn. Vacuum aborts it, as all others."""
+    table = Table.over(store, clock)
+    write(table)
+    dead = table.begin("overwrite")
+    store.before = fail_with(StoreError(), "put_if_absent", names.committed(dead.tid), times=None)
+    with suppress(DbioError):
+        dead.commit()
+    heal(store)
+    table.abort(dead.tid)
+    own = write(table, "overwrite").tid
+    late = table.begin("overwrite")
+    clock.advance(HOUR)
+    store.put(names.turn(1), store.get(names.turn(2)).replace(own.encode(), late.tid.encode()))
+    clock.advance(timedelta(days=8))
+    assert vacuum_table(table, VacuumOptions()).aborted == [late.tid]
