@@ -150,16 +150,13 @@ def _delete_tombstone(store: Store, log: Log, *, same: Sequence[bytes | None]) -
 
 def _end_copy(store: Store, clock: Clock) -> None:
     """Replaces the tombstone of an unfinished copy, so that no process continues that copy."""
-    if parse_log(store.list_log()).dropped and (found := _read_tombstone(store)).copy_of:
+    body = _read_if_there(store, names.DROPPED) if parse_log(store.list_log()).dropped else None
+    if body and (found := _decoded(store, body)).copy_of:
         store.replace(names.DROPPED, _encoded(clock, found.copy_of, everything=found.everything))
 
 
 def _encoded(clock: Clock, table_id: str, *, everything: bool) -> bytes:
     return encode(Tombstone(everything=everything, created=clock.now(), table_id=table_id))
-
-
-def _read_tombstone(store: Store) -> Tombstone:
-    return _decoded(store, store.get(names.DROPPED))
 
 
 def _decoded(store: Store, body: bytes) -> Tombstone:
@@ -207,9 +204,11 @@ def _find_table(store: Store) -> Log:
 
 def _refuse_commits(store: Store, clock: Clock, dropped: Log) -> None:
     """If a writer committed before it could be aborted: deletes the tombstone, and raises InvalidInputError."""
-    if _read_tombstone(store).everything or parse_log(store.list_log()).descriptor is None:
+    body = _read_if_there(store, names.DROPPED)
+    if body is None:
+        raise _ended(store)
+    if _decoded(store, body).everything or parse_log(store.list_log()).descriptor is None:
         return  # the tombstone allows the deletion of commits, or an earlier drop has checked this
-    body = store.get(names.DROPPED)
     if read_snapshot(store, clock, even_dropped=True).tids:
         _delete_tombstone(store, dropped, same=[body])
         raise InvalidInputError(has_commits(store))

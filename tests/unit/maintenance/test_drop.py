@@ -217,6 +217,22 @@ def test_a_drop_ends_when_another_one_was_faster(world: World) -> None:
     assert not world.paths
 
 
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_drop_ends_when_another_one_ends_before_it_reads_the_tombstone(
+    world: World, everything: bool, nth: int
+) -> None:
+    world.fill()
+    world.store.after = fail_with(Killed(), "put_if_absent", names.DROPPED)
+    with pytest.raises(Killed):
+        world.table.drop(everything=True)
+    heal(world.store)
+    world.store.before = once("get", names.DROPPED, world.store.objects.clear, nth=nth)
+    with suppress(CommitConflictError, TableNotFoundError):
+        world.table.drop(everything=everything)
+    assert not world.paths
+
+
 def test_a_drop_goes_on_if_a_late_request_deletes_a_marker(world: World) -> None:
     """An earlier drop asked for it, and gave up."""
     world.fill()
