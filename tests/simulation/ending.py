@@ -59,10 +59,9 @@ def settle(world: World, stage: Stage) -> None:
     # Nobody publishes again what was published once by hand, and what that names is deleted.
     if isinstance(stage.model, Model) or data:
         found = replace(table.check(), publications=())
-        if isinstance(stage.model, Model) and {*found.strange} == {
-            it for it in stage.model.strangers if it.startswith(Kind.COMMITTED)
-        }:
-            found = replace(found, strange=())
+        if isinstance(stage.model, Model):
+            expected = {it for it in stage.model.strangers if it.startswith(Kind.COMMITTED)}
+            found = replace(found, strange=()) if {*found.strange} == expected else found
         if not found.ok:
             raise Violation(f"check finds something wrong: {found}")
     if isinstance(stage.model, Model):

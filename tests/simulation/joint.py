@@ -753,9 +753,8 @@ def play(world: World, seed: int) -> None:
         world.run(max_steps=MAX_STEPS)
         for place in ledger.places:
             abort_alone(ledger, place, SimClock(world))
-            if place.is_dropped or (
-                place.model.dropped is not None and place.is_there
-            ):  # whoever dropped it was killed, or gave up
+            was_a_directory = place.model.dropped is not None and place.is_there
+            if place.is_dropped or was_a_directory:  # who dropped it was killed, or gave up
                 Table.over(place.store, SimClock(world)).drop(everything=True)
         for place in ledger.places:  # once more, since another home may have gone
             abort_alone(ledger, place, SimClock(world))

@@ -30,7 +30,6 @@ from dbio_commit.maintenance.erase.remains import remains_of
 from dbio_commit.maintenance.erase.report import EraseReport, Pending
 from dbio_commit.maintenance.publish import find_formats, forget_published, publish_each, try_to_publish
 from dbio_commit.maintenance.publish.places import DIRECTORIES
-from dbio_commit.maintenance.vacuum import table_plan as plan
 from dbio_commit.maintenance.vacuum.executor import Executor
 from dbio_commit.maintenance.vacuum.packed import Paths
 from dbio_commit.maintenance.vacuum.plan import Candidate
@@ -320,13 +319,8 @@ class _Erasure(TableVacuum):
         marked = self._doomed.flagged & (log.started.keys() | log.committed.keys()) & snapshot.checkpoint.covered
         covered = self._also_covered_by(self._first, snapshot, marked) or set()
         needed = left.markers.among(snapshot.transactions)
-        checkpoint, horizons, last_turn = (
-            PurgeBy(self._first, covered),
-            self._executor.horizons,
-            self._last_turn(snapshot),
-        )
-        steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed, last_turn=last_turn)
-        return checkpoint, steps
+        checkpoint = PurgeBy(self._first, covered)
+        return checkpoint, self._steps(snapshot, checkpoint, needed)
 
     # --- publications, and what is left -----------------------------------------------------------------------------
 

@@ -417,23 +417,23 @@ class TableVacuum:
         # Only these tids count. If there are none, the transactions of an older checkpoint are not read.
         marked = newest.covered & (log.started.keys() | log.committed.keys())
         needed = left.markers.among(snapshot.transactions)
-        last_turn = self._last_turn(snapshot)
         for number in plan.checkpoints_to_purge_by(log, newest.number, horizons):
             covered = marked if number == newest.number else self._also_covered_by(number, snapshot, marked)
             if covered is None:
                 continue
             checkpoint = PurgeBy(number, covered)
-            steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed, last_turn=last_turn)
+            steps = self._steps(snapshot, checkpoint, needed)
             if number != newest.number or self._executor.checkpoint or _purges_transactions(steps):
                 return checkpoint, steps
         checkpoint = PurgeBy(NO_CHECKPOINT.number, ())
-        steps = plan.purge(log, checkpoint, snapshot.transactions, horizons, needed=needed, last_turn=last_turn)
-        return checkpoint, steps
+        return checkpoint, self._steps(snapshot, checkpoint, needed)
 
-    def _last_turn(self, snapshot: Snapshot) -> int:
-        """The last turn, below which turns may be deleted; 0 if there is none to delete."""
-        log = snapshot.log
-        return read_last_turn(self._store, log, snapshot.table_id) if len(log.turns) > 1 else 0
+    def _steps(self, snapshot: Snapshot, checkpoint: PurgeBy, needed: Collection[str]) -> list[list[Candidate]]:
+        """The markers to delete if this checkpoint is the one to purge by."""
+        log, commits, horizons = snapshot.log, snapshot.transactions, self._executor.horizons
+        # A single turn is the last one, and stays.
+        last_turn = read_last_turn(self._store, log, snapshot.table_id) if len(log.turns) > 1 else 0
+        return plan.purge(log, checkpoint, commits, horizons, needed=needed, last_turn=last_turn)
 
     def _also_covered_by(self, number: int, snapshot: Snapshot, marked: Set[str]) -> Set[str] | None:
         """The transactions among `marked` that this older checkpoint covers, too. None if it cannot be used.
